@@ -1,0 +1,109 @@
+"""A linearized program: what a function computes, beside what its derivative does with tangents.
+
+    Linearized ::= inputs, tangents: Value*   equations: Equation*   linear: LinearEquation*   outputs, tangent_outputs
+
+`equations` are *primal* (what the function computes) and *coefficient* (new values that derivative rules bring in,
+such as the `cos` of a `sin`). `linear` equations map tangents to tangents; besides tangents they read primal values
+and coefficients, and those are what a backward pass needs. Values that no differentiated input reaches have no
+tangent: they are constants for the derivative.
+
+A structured op is linearized into a plain equation in `equations` and one linear equation that holds the linearized
+bodies (`LinearScan`, `LinearCond`), since what is saved inside is only decided later.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+from remat.ir.ops import Op
+from remat.ir.program import Atom, Equation, Program, Value
+from remat.ir.region import Region
+from remat.ir.source import Source
+
+
+class LinearEquation(Equation):
+    """An equation that is linear in the inputs marked in `linear`; its other inputs are coefficients."""
+
+    __slots__ = ("linear",)
+
+    def __init__(
+        self,
+        op: Op,
+        inputs: Sequence[Atom],
+        outputs: Sequence[Value],
+        source: Source,
+        region: Region | None,
+        linear: Sequence[bool],
+    ):
+        super().__init__(op, inputs, outputs, source, region)
+        self.linear = tuple(linear)
+
+
+@dataclass(eq=False)
+class Linearized:
+    """See the module docstring. `tangents` and `tangent_outputs` have None where there is no tangent (a zero)."""
+
+    inputs: list[Value]
+    tangents: list[Value | None]
+    equations: list[Equation]
+    linear: list[LinearEquation]
+    outputs: list[Atom]
+    tangent_outputs: list[Value | None]
+    constants: list[tuple[Value, Any]] = field(default_factory=list)
+
+    def all_equations(self) -> Iterator[Equation]:
+        """All primal and coefficient equations, those inside differentiated loops and branches included."""
+        for equation, _ in self.equations_with_times():
+            yield equation
+
+    def equations_with_times(self, times: int = 1) -> Iterator[tuple[Equation, int]]:
+        """The same, each with how often it runs: the product of the lengths of the loops around it."""
+        bodies = {e.op.equation: e.op for e in self.linear if isinstance(e.op, (LinearScan, LinearCond))}
+        for equation in self.equations:
+            yield equation, times
+            op = bodies.get(equation)
+            if isinstance(op, LinearScan):
+                yield from op.body.equations_with_times(times * op.length)
+            elif isinstance(op, LinearCond):
+                for branch in op.branches:
+                    yield from branch.equations_with_times(times)
+
+
+@dataclass(frozen=True, eq=False)
+class LinearScan(Op):
+    """The derivative of a scan equation; inputs and outputs are the tangents of the active constants, carry, slices."""
+
+    body: Linearized
+    equation: Equation
+    active_constants: tuple[bool, ...]
+    active_carry: tuple[bool, ...]
+    active_slices: tuple[bool, ...]
+    active_outputs: tuple[bool, ...]
+    name: ClassVar[str] = "linear_scan"
+
+    @property
+    def length(self) -> int:
+        return self.equation.op.length  # type: ignore[attr-defined]
+
+
+@dataclass(frozen=True, eq=False)
+class LinearCond(Op):
+    """The derivative of a cond equation; inputs and outputs are the tangents of the active operands and results."""
+
+    branches: tuple[Linearized, ...]
+    equation: Equation
+    active_operands: tuple[bool, ...]
+    active_outputs: tuple[bool, ...]
+    name: ClassVar[str] = "linear_cond"
+
+
+@dataclass(frozen=True, eq=False)
+class Opaque(Op):
+    """A linear map known only as programs: `backward` takes (coefficients, cotangents), `forward` (coefficients,
+    tangents). Either is made when first asked for; making it raises where that direction does not exist."""
+
+    name: str  # type: ignore[misc]
+    forward: Callable[[], Program]
+    backward: Callable[[], Program]

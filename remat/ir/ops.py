@@ -1,0 +1,165 @@
+"""What an equation does.
+
+An op is immutable data. `Primitive` wraps a JAX primitive that we know only through JAX's own rules; the others are
+structure: they hold programs, and each transformation has one rule for each of them. Anything higher-order without
+an op of its own (shard_map, pallas_call, linear solves, FFI...) stays a `Primitive`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from remat.ir.program import Program, Value
+
+
+class Op:
+    """Base of all ops. `programs` are the nested programs, `effects` the side effects JAX recorded."""
+
+    name: str
+
+    @property
+    def programs(self) -> tuple[Program, ...]:
+        return ()
+
+    @property
+    def effects(self) -> frozenset[Any]:
+        return frozenset().union(*(e.op.effects for p in self.programs for e in p.equations))
+
+
+class Primitive(Op):
+    """A JAX primitive. `context` is the equation context (mesh, compute_on...) to enter when it is bound."""
+
+    __slots__ = ("_effects", "context", "params", "primitive")
+
+    def __init__(self, primitive: Any, params: dict[str, Any], effects: Any = frozenset(), context: Any = None):
+        self.primitive = primitive
+        self.params = params
+        self._effects = effects
+        self.context = context
+
+    @property
+    def name(self) -> str:
+        return self.primitive.name
+
+    @property
+    def effects(self) -> frozenset[Any]:
+        return frozenset(self._effects)
+
+
+@dataclass(frozen=True, eq=False)
+class Name(Op):
+    """The identity, with a name that policies can ask for (`checkpoint_name`)."""
+
+    tag: Any
+    name: ClassVar[str] = "name"
+
+
+@dataclass(frozen=True, eq=False)
+class Call(Op):
+    """A call of a jitted or otherwise closed function. `shardings` are the (input, output) shardings a jit asked for."""
+
+    program: Program
+    function: str = ""
+    shardings: tuple[Any, Any] = (None, None)
+    name: ClassVar[str] = "call"
+
+    @property
+    def programs(self) -> tuple[Program, ...]:
+        return (self.program,)
+
+
+@dataclass(frozen=True, eq=False)
+class Checkpoint(Op):
+    """A region whose values are recomputed in the backward pass unless `policy` saves them."""
+
+    program: Program
+    policy: Any
+    prevent_cse: Any = True
+    name: ClassVar[str] = "checkpoint"
+
+    @property
+    def programs(self) -> tuple[Program, ...]:
+        return (self.program,)
+
+
+@dataclass(frozen=True, eq=False)
+class Scan(Op):
+    """`length` iterations of `body: (constants, carry, slices) -> (carry, slices)`.
+
+    Inputs are the constants, the initial carry and the stacked slices; outputs are the final carry and the stacked
+    slices.
+    """
+
+    body: Program
+    length: int
+    reverse: bool
+    constant_count: int
+    carry_count: int
+    unroll: Any = 1
+    name: ClassVar[str] = "scan"
+
+    @property
+    def programs(self) -> tuple[Program, ...]:
+        return (self.body,)
+
+
+@dataclass(frozen=True, eq=False)
+class Cond(Op):
+    """`branches[index](*operands)`; inputs are the index and the operands."""
+
+    branches: tuple[Program, ...]
+    name: ClassVar[str] = "cond"
+
+    @property
+    def programs(self) -> tuple[Program, ...]:
+        return self.branches
+
+
+@dataclass(frozen=True, eq=False)
+class While(Op):
+    """`while condition(c, carry): carry = body(b, carry)`; inputs are both sides' constants and the carry."""
+
+    condition: Program
+    body: Program
+    condition_constants: int
+    body_constants: int
+    name: ClassVar[str] = "while"
+
+    @property
+    def programs(self) -> tuple[Program, ...]:
+        return (self.condition, self.body)
+
+
+@dataclass(frozen=True, eq=False)
+class ToMemory(Op):
+    """Move an array to another memory space (`device`, `pinned_host`)."""
+
+    kind: str
+    name: ClassVar[str] = "to_memory"
+
+
+@dataclass(frozen=True, eq=False)
+class Zeros(Op):
+    """An array of zeros of a type; for random keys, a key made of zero bits."""
+
+    type: Any
+    name: ClassVar[str] = "zeros"
+
+
+@dataclass(frozen=True, eq=False)
+class Barrier(Op):
+    """The identity on several values that XLA may not look through: none leaves before all have come."""
+
+    name: ClassVar[str] = "optimization_barrier"
+
+
+def nested_values(program: Program) -> list[Value]:
+    """All values that equations of `program` and of its nested programs define."""
+    found: list[Value] = []
+    stack = [program]
+    while stack:
+        for equation in stack.pop().equations:
+            found.extend(equation.outputs)
+            stack.extend(equation.op.programs)
+    return found

@@ -1,0 +1,191 @@
+"""Building and rewriting lists of equations: emit, instantiate, inline calls, prune what nothing needs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from typing import Any
+
+from jax import lax
+
+from remat.ir.ops import Call, Checkpoint, Cond, Op, Primitive, Scan, Zeros
+from remat.ir.program import Atom, Equation, Literal, Program, Value
+from remat.ir.region import Region
+from remat.ir.source import UNKNOWN, Source
+
+Env = dict[Value, Atom]
+ADD = Primitive(lax.add_p, {})
+
+
+def read(env: Env, atom: Atom) -> Atom:
+    return atom if isinstance(atom, Literal) else env[atom]
+
+
+class Builder:
+    """Collects equations; every result is a new value."""
+
+    def __init__(self, source: Source = UNKNOWN, region: Region | None = None) -> None:
+        self.equations: list[Equation] = []
+        self.source = source
+        self.region = region
+
+    def emit(self, op: Op, inputs: Sequence[Atom], types: Sequence[Any]) -> list[Value]:
+        """Append `op inputs` and return its outputs, of the given types."""
+        outputs = [Value(t) for t in types]
+        self.equations.append(Equation(op, inputs, outputs, self.source, self.region))
+        return outputs
+
+    def zeros(self, type: Any) -> Value:
+        return self.emit(Zeros(type), [], [type])[0]
+
+    def add(self, a: Atom, b: Atom) -> Value:
+        """The sum of two cotangents of one type."""
+        return self.emit(ADD, [a, b], [a.type])[0]
+
+    def instantiate(self, program: Program, inputs: Sequence[Atom]) -> list[Atom]:
+        """Append the equations of `program` with its inputs replaced; return the atoms of its outputs."""
+        env: Env = dict(zip(program.inputs, inputs, strict=True))
+        equations, source, region = self.equations, self.source, self.region
+        for value, array in program.constants:
+            env[value] = Literal(array, value.type)
+        for equation in program.equations:
+            outputs = [Value(v.type) for v in equation.outputs]
+            arguments = [a if isinstance(a, Literal) else env[a] for a in equation.inputs]
+            equations.append(Equation(equation.op, arguments, outputs, source, region))
+            env.update(zip(equation.outputs, outputs, strict=True))
+        return [a if isinstance(a, Literal) else env[a] for a in program.outputs]
+
+
+def inline_calls(program: Program) -> Program:
+    """The same program with every `call` replaced by the equations of the called program."""
+    if not any(isinstance(e.op, Call) for e in program.equations):
+        return program
+    equations: list[Equation] = []
+    env: Env = {v: v for v in program.inputs}
+    env.update((v, v) for v, _ in program.constants)
+
+    def walk(body: list[Equation], env: Env) -> None:
+        for equation in body:
+            inputs = [read(env, a) for a in equation.inputs]
+            if isinstance(equation.op, Call):
+                inner = equation.op.program
+                local: Env = dict(zip(inner.inputs, inputs, strict=True))
+                walk(inner.equations, local)
+                env.update(zip(equation.outputs, (read(local, a) for a in inner.outputs), strict=True))
+            else:
+                outputs = [Value(v.type) for v in equation.outputs]
+                equations.append(Equation(equation.op, inputs, outputs, equation.source, equation.region))
+                env.update(zip(equation.outputs, outputs, strict=True))
+
+    walk(program.equations, env)
+    outputs = [read(env, a) for a in program.outputs]
+    return Program(program.inputs, equations, outputs, program.constants, program.signature)
+
+
+def prune(
+    equations: Sequence[Equation],
+    outputs: Sequence[Atom | None],
+    given: Collection[Value] = (),
+    keep_effects: bool = True,
+) -> list[Equation]:
+    """Dead-code elimination: the equations that `outputs` need, in order.
+
+    Equations that only define values in `given` are left out (the caller supplies those values). Equations with
+    effects stay unless `keep_effects` is off. Structured ops lose the outputs that nothing reads.
+    """
+    needed: set[Value] = {a for a in outputs if isinstance(a, Value)}
+    needed.difference_update(given)
+    kept: list[Equation] = []
+    for equation in reversed(equations):
+        used = [v in needed for v in equation.outputs]
+        if not any(used) and not (keep_effects and equation.op.effects and not _supplied(equation, given)):
+            continue
+        if not all(used):
+            rule = prune_rules.get(type(equation.op))
+            if rule is not None:
+                equation = rule(equation, used)
+        kept.append(equation)
+        for atom in equation.inputs:
+            if isinstance(atom, Value) and atom not in given:
+                needed.add(atom)
+    kept.reverse()
+    return kept
+
+
+def _supplied(equation: Equation, given: Collection[Value]) -> bool:
+    return bool(equation.outputs) and all(v in given for v in equation.outputs)
+
+
+def prune_program(program: Program) -> Program:
+    """Dead-code elimination of a whole program; its inputs stay as they are."""
+    equations = prune(program.equations, program.outputs)
+    return Program(program.inputs, equations, program.outputs, program.constants, program.signature)
+
+
+def _select(items: Sequence[Any], flags: Sequence[bool]) -> list[Any]:
+    return [x for x, keep in zip(items, flags, strict=True) if keep]
+
+
+def _used_inputs(program: Program) -> list[bool]:
+    used = {a for e in program.equations for a in e.inputs} | set(program.outputs)
+    return [v in used for v in program.inputs]
+
+
+def _prune_nested(equation: Equation, used: list[bool]) -> Equation:
+    """Calls and checkpoint regions."""
+    op = equation.op
+    assert isinstance(op, (Call, Checkpoint))
+    outputs = _select(op.program.outputs, used)
+    inner = Program(op.program.inputs, prune(op.program.equations, outputs), outputs)
+    live = _used_inputs(inner)
+    inner.inputs = _select(inner.inputs, live)
+    new: Op
+    if isinstance(op, Call):
+        new = Call(inner, op.function)
+    else:
+        cse = op.prevent_cse
+        new = Checkpoint(inner, op.policy, cse if isinstance(cse, bool) else tuple(_select(cse, live)))
+    inputs = _select(equation.inputs, live)
+    return Equation(new, inputs, _select(equation.outputs, used), equation.source, equation.region)
+
+
+def _prune_cond(equation: Equation, used: list[bool]) -> Equation:
+    op = equation.op
+    assert isinstance(op, Cond)
+    branches = []
+    for branch in op.branches:
+        outputs = _select(branch.outputs, used)
+        branches.append(Program(branch.inputs, prune(branch.equations, outputs), outputs))
+    return Equation(
+        Cond(tuple(branches)), equation.inputs, _select(equation.outputs, used), equation.source, equation.region
+    )
+
+
+def _prune_scan(equation: Equation, used: list[bool]) -> Equation:
+    """Outputs that nothing reads go; a carried value goes when neither the result nor the body needs it."""
+    op = equation.op
+    assert isinstance(op, Scan)
+    body, k, n = op.body, op.constant_count, op.constant_count + op.carry_count
+    carry_used, stacked_used = used[: op.carry_count], used[op.carry_count :]
+    while True:
+        outputs = _select(body.outputs, [*carry_used, *stacked_used])
+        equations = prune(body.equations, outputs)
+        read_values = {a for e in equations for a in e.inputs} | set(outputs)
+        grown = [u or (v in read_values) for u, v in zip(carry_used, body.inputs[k:n], strict=True)]
+        if grown == carry_used:
+            break
+        carry_used = grown
+    live = [v in read_values for v in body.inputs]
+    live[k:n] = carry_used
+    inner = Program(_select(body.inputs, live), equations, outputs)
+    new = Scan(inner, op.length, op.reverse, sum(live[:k]), sum(carry_used), op.unroll)
+    inputs = _select(equation.inputs, live)
+    results = _select(equation.outputs, [*carry_used, *stacked_used])
+    return Equation(new, inputs, results, equation.source, equation.region)
+
+
+prune_rules: dict[type[Op], Callable[[Equation, list[bool]], Equation]] = {
+    Call: _prune_nested,
+    Checkpoint: _prune_nested,
+    Cond: _prune_cond,
+    Scan: _prune_scan,
+}

@@ -1,0 +1,54 @@
+"""Where an equation was written: file, line, function and name scope, worked out only when asked for.
+
+Walking a traceback costs tens of microseconds, more than everything else done to an equation, so a `Source` keeps
+JAX's source record and looks into it lazily.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any, NamedTuple
+
+from jax.extend import source_info_util
+
+
+class Position(NamedTuple):
+    """A place in a user's code; `file` is empty where JAX recorded no user frame."""
+
+    file: str
+    line: int
+    column: int
+    function: str
+
+
+NOWHERE = Position("", 0, 0, "")
+
+
+class Source:
+    """The origin of an equation. `info` is JAX's source record, or None for equations that no user line stands behind."""
+
+    __slots__ = ("info",)
+
+    def __init__(self, info: Any = None):
+        self.info = info
+
+    @property
+    def text(self) -> str:
+        """`file:line:col (function)` as JAX prints it; empty when unknown."""
+        return source_info_util.summarize(self.info) if self.info is not None else ""
+
+    @property
+    def position(self) -> Position:
+        match = re.fullmatch(r"(.*?):(\d+)(?::(\d+))? \((.*)\)", self.text)
+        if match is None:
+            return NOWHERE
+        file, line, column, function = match.groups()
+        return Position(file, int(line), int(column or 0), function)
+
+    @property
+    def scope(self) -> str:
+        """The `jax.named_scope` path, outermost first, parts separated by `/`."""
+        return str(self.info.name_stack) if self.info is not None else ""
+
+
+UNKNOWN = Source()

@@ -1,0 +1,212 @@
+"""From a `Program` back to JAX: each equation is bound again, so that jit, vmap, grad, sharding and export all work.
+
+One table of plain functions, `lower_rules`, from the class of an op to a function `(op, equation, inputs) -> outputs`.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import dtypes, lax
+
+from remat import jax_compat
+from remat.errors import ArgumentError, ArgumentTypeError
+from remat.ir.ops import (
+    Barrier,
+    Call,
+    Checkpoint,
+    Cond,
+    Name,
+    Op,
+    Primitive,
+    Scan,
+    ToMemory,
+    While,
+    Zeros,
+)
+from remat.ir.program import Equation, Literal, Program, Value
+from remat.ir.types import short_text
+from remat.signature import flatten_arguments
+
+
+def lower(program: Program) -> Callable[..., Any]:
+    """Turn a program into a JAX function with the arguments and results of the function it was traced from.
+
+    **Arguments**
+
+    - `program`: from `remat.trace`, or made by a transformation. Without a signature, the function takes the flat
+      inputs and returns the list of outputs.
+
+    **Returns** a function that can be called, jitted, vmapped and differentiated.
+
+    **Raises** `ArgumentTypeError` when called with another structure, and `ArgumentError` when called with other
+    shapes or dtypes than the program was traced for.
+
+    >>> import jax.numpy as jnp, remat
+    >>> f = remat.lower(remat.trace(lambda x: {"twice": 2 * x})(jnp.arange(3)))
+    >>> f(jnp.arange(3))["twice"].tolist()
+    [0, 2, 4]
+    """
+    signature = program.signature
+    if signature is None:
+        return lambda *inputs: evaluate(program, inputs)
+
+    def lowered(*args: Any, **kwargs: Any) -> Any:
+        statics = itertools.chain(signature.inputs.statics)
+        position = itertools.count()
+        static = set(statics)
+        given = flatten_arguments(lowered, args, kwargs, lambda leaf: next(position) not in static)
+        if given.structure.tree != signature.inputs.tree:
+            raise ArgumentTypeError(
+                f"the program of {signature.function} was traced for arguments of structure {signature.inputs.tree}, "
+                f"but was called with {given.structure.tree}. Call it as the traced function was called, or trace again."
+            )
+        inputs = [_check_input(v, x, n) for v, x, n in zip(program.inputs, given.leaves, signature.argument_names)]
+        return signature.outputs.build(evaluate(program, inputs))
+
+    lowered.__name__ = signature.function
+    return lowered
+
+
+def _check_input(value: Value, x: Any, name: str) -> Any:
+    type = jax.typeof(x)
+    if type.shape != value.type.shape or type.dtype != value.type.dtype:
+        raise ArgumentError(
+            f"argument {name} has type {short_text(type)}, but the program was traced for {short_text(value.type)}. "
+            "Trace the function again for arguments of other shapes or dtypes."
+        )
+    return x
+
+
+def evaluate(program: Program, inputs: Sequence[Any]) -> list[Any]:
+    """Run a program on arrays or tracers. Each value is forgotten after its last use."""
+    env: dict[Value, Any] = dict(program.constants)
+    env.update(zip(program.inputs, inputs, strict=True))
+    last_use = _last_uses(program)
+    for i, equation in enumerate(program.equations):
+        arguments = [a.value if isinstance(a, Literal) else env[a] for a in equation.inputs]
+        results = lower_rules[type(equation.op)](equation.op, equation, arguments)
+        env.update(zip(equation.outputs, results, strict=True))
+        for value in last_use.get(i, ()):
+            env.pop(value, None)
+    return [_as_array(a) if isinstance(a, Literal) else env[a] for a in program.outputs]
+
+
+def _last_uses(program: Program) -> dict[int, list[Value]]:
+    """For each equation, the values that nothing after it uses."""
+    seen: set[Value] = {a for a in program.outputs if isinstance(a, Value)}
+    result: dict[int, list[Value]] = {}
+    for i in range(len(program.equations) - 1, -1, -1):
+        equation = program.equations[i]
+        for value in (*equation.outputs, *equation.inputs):
+            if isinstance(value, Value) and value not in seen:
+                seen.add(value)
+                result.setdefault(i, []).append(value)
+    return result
+
+
+def _as_array(literal: Literal) -> Any:
+    return jnp.asarray(literal.value, dtype=literal.type.dtype)
+
+
+def _primitive(op: Primitive, equation: Equation, inputs: list[Any]) -> list[Any]:
+    return jax_compat.bind(op.primitive, inputs, op.params, equation.source.info, op.context)
+
+
+def _name(op: Name, equation: Equation, inputs: list[Any]) -> list[Any]:
+    if equation.source.info is None:
+        return [jax_compat.checkpoint_name(inputs[0], op.tag)]
+    with jax_compat.with_source(equation.source.info):
+        return [jax_compat.checkpoint_name(inputs[0], op.tag)]
+
+
+def _call(op: Call, equation: Equation, inputs: list[Any]) -> list[Any]:
+    """Calls are inlined; the shardings that a jit asked for are kept as constraints."""
+    given, asked = op.shardings
+    inputs = [_constrain(x, s) for x, s in itertools.zip_longest(inputs, given or ())]
+    return [_constrain(x, s) for x, s in itertools.zip_longest(evaluate(op.program, inputs), asked or ())]
+
+
+def _constrain(x: Any, sharding: Any) -> Any:
+    return lax.with_sharding_constraint(x, sharding) if isinstance(sharding, jax.sharding.Sharding) else x
+
+
+def _checkpoint(op: Checkpoint, equation: Equation, inputs: list[Any]) -> list[Any]:
+    def region(*xs: Any) -> list[Any]:
+        return evaluate(op.program, xs)
+
+    return jax.checkpoint(region, policy=op.policy, prevent_cse=op.prevent_cse)(*inputs)
+
+
+def _scan(op: Scan, equation: Equation, inputs: list[Any]) -> list[Any]:
+    k, n = op.constant_count, op.constant_count + op.carry_count
+    constants, carry, slices = inputs[:k], inputs[k:n], inputs[n:]
+
+    def body(carry: list[Any], slices: list[Any]) -> tuple[list[Any], list[Any]]:
+        results = evaluate(op.body, [*constants, *carry, *slices])
+        return results[: op.carry_count], results[op.carry_count :]
+
+    carry = [_typed(x, v.type) for x, v in zip(carry, op.body.inputs[k:n], strict=True)]
+    final, stacked = lax.scan(body, carry, slices, length=op.length, reverse=op.reverse, unroll=op.unroll)
+    return [*final, *stacked]
+
+
+def _typed(x: Any, type: Any) -> Any:
+    """Python numbers as arrays of the declared type, so that a loop's carry keeps one type."""
+    return x if isinstance(x, jax.Array) else jnp.asarray(x, dtype=type.dtype)
+
+
+def _cond(op: Cond, equation: Equation, inputs: list[Any]) -> list[Any]:
+    index, *operands = inputs
+    branches = [lambda *xs, b=b: evaluate(b, xs) for b in op.branches]
+    if len(branches) == 1:
+        return branches[0](*operands)
+    if len(branches) == 2:
+        return lax.cond(index != 0, branches[1], branches[0], *operands)
+    return lax.switch(index, branches, *operands)
+
+
+def _while(op: While, equation: Equation, inputs: list[Any]) -> list[Any]:
+    m, n = op.condition_constants, op.condition_constants + op.body_constants
+    of_condition, of_body, carry = inputs[:m], inputs[m:n], inputs[n:]
+    carry = [_typed(x, v.type) for x, v in zip(carry, op.body.inputs[op.body_constants :], strict=True)]
+    return lax.while_loop(
+        lambda c: evaluate(op.condition, [*of_condition, *c])[0],
+        lambda c: evaluate(op.body, [*of_body, *c]),
+        carry,
+    )
+
+
+def _to_memory(op: ToMemory, equation: Equation, inputs: list[Any]) -> list[Any]:
+    return [jax_compat.to_memory(inputs[0], op.kind)]
+
+
+def _zeros(op: Zeros, equation: Equation, inputs: list[Any]) -> list[Any]:
+    type = op.type
+    if dtypes.issubdtype(type.dtype, dtypes.prng_key):
+        data = jax.eval_shape(jax.random.key_data, jax.ShapeDtypeStruct(type.shape, type.dtype))
+        implementation = jax.random.key_impl(jax.ShapeDtypeStruct((), type.dtype))
+        return [jax.random.wrap_key_data(jnp.zeros(data.shape, data.dtype), impl=implementation)]
+    return [jnp.zeros(type.shape, type.dtype)]
+
+
+def _barrier(op: Barrier, equation: Equation, inputs: list[Any]) -> list[Any]:
+    return list(lax.optimization_barrier(tuple(inputs)))
+
+
+lower_rules: dict[type[Op], Callable[[Any, Equation, list[Any]], list[Any]]] = {
+    Primitive: _primitive,
+    Name: _name,
+    Call: _call,
+    Checkpoint: _checkpoint,
+    Scan: _scan,
+    Cond: _cond,
+    While: _while,
+    ToMemory: _to_memory,
+    Zeros: _zeros,
+    Barrier: _barrier,
+}

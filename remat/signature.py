@@ -1,0 +1,111 @@
+"""How a user's arguments and results map to the flat inputs and outputs of a program.
+
+Leaves that are arrays or numbers are traced; every other leaf (strings, functions, configuration objects) is held
+static, so that models which carry activation functions or flags as leaves need no wrapper.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import numpy as np
+from jax.tree_util import keystr, tree_flatten, tree_flatten_with_path, tree_unflatten
+
+
+@dataclass(frozen=True, eq=False)
+class Structure:
+    """A pytree with some leaves taken out as arrays and the others kept (`statics`, by position)."""
+
+    tree: Any
+    statics: dict[int, Any]
+
+    def build(self, arrays: Sequence[Any]) -> Any:
+        total = self.tree.num_leaves
+        rest = iter(arrays)
+        leaves = [self.statics[i] if i in self.statics else next(rest) for i in range(total)]
+        return tree_unflatten(self.tree, leaves)
+
+
+@dataclass(frozen=True, eq=False)
+class Signature:
+    """The calling convention of a traced function: structures of its arguments and results, and argument names."""
+
+    function: str
+    inputs: Structure
+    outputs: Structure
+    argument_names: tuple[str, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Arguments:
+    """Flattened arguments of one call: `leaves` to trace, with their `names` (`params['w']`, `x`)."""
+
+    function: str
+    leaves: list[Any]
+    names: tuple[str, ...]
+    structure: Structure
+
+    def rebuild(self, leaves: Sequence[Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        return self.structure.build(leaves)
+
+    def signature(self, outputs: Structure) -> Signature:
+        return Signature(self.function, self.structure, outputs, self.names)
+
+
+def is_array(leaf: Any) -> bool:
+    """Whether JAX would trace this leaf: an array, a tracer, a number, or a stand-in with a shape and dtype."""
+    if isinstance(leaf, (jax.Array, np.ndarray, np.generic, bool, int, float, complex, jax.ShapeDtypeStruct)):
+        return not (isinstance(leaf, np.ndarray) and leaf.dtype == object)
+    return hasattr(leaf, "__jax_array__") or (hasattr(leaf, "shape") and hasattr(leaf, "dtype") and hasattr(leaf, "aval"))
+
+
+def function_name(fun: Callable[..., Any]) -> str:
+    return getattr(fun, "__name__", None) or type(fun).__name__
+
+
+def flatten_arguments(
+    fun: Callable[..., Any],
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    is_traced: Callable[[Any], bool] = is_array,
+) -> Arguments:
+    """Flatten a call; leaves for which `is_traced` is false are held static."""
+    paths, tree = tree_flatten_with_path((args, kwargs))
+    positional = _positional_names(fun, len(args))
+    leaves, names, statics = [], [], {}
+    for i, (path, leaf) in enumerate(paths):
+        if is_traced(leaf):
+            leaves.append(leaf)
+            first, key, *rest = path
+            name = positional[key.idx] if first.idx == 0 else str(key.key)
+            names.append(name + keystr(tuple(rest)))
+        else:
+            statics[i] = leaf
+    return Arguments(function_name(fun), leaves, tuple(names), Structure(tree, statics))
+
+
+def flatten_outputs(fun: Callable[..., Any], out: Any) -> tuple[list[Any], Structure]:
+    """Flatten a result into arrays and the structure that puts them back beside its static leaves."""
+    leaves, tree = tree_flatten(out)
+    statics = {i: leaf for i, leaf in enumerate(leaves) if not is_array(leaf)}
+    return [leaf for i, leaf in enumerate(leaves) if i not in statics], Structure(tree, statics)
+
+
+def _positional_names(fun: Callable[..., Any], count: int) -> list[str]:
+    """Names of the first `count` positional parameters; `args[2]` where the function takes `*args`."""
+    try:
+        parameters = list(inspect.signature(fun).parameters.values())
+    except (TypeError, ValueError):
+        return [f"args[{i}]" for i in range(count)]
+    names: list[str] = []
+    for parameter in parameters:
+        if parameter.kind in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD):
+            names.append(parameter.name)
+        elif parameter.kind is parameter.VAR_POSITIONAL:
+            names.extend(f"{parameter.name}[{i}]" for i in range(count - len(names)))
+    names.extend(f"args[{i}]" for i in range(len(names), count))
+    return names[:count]

@@ -1,0 +1,218 @@
+"""From a JAX function to a `Program`. All reading of jaxprs happens here.
+
+Nested jaxprs (calls, loop bodies, branches) may close over arrays; those arrays become constants of the top-level
+program and extra inputs of the nested one, so that nested programs are closed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+
+from remat import jax_compat
+from remat.ir.check import check_program
+from remat.ir.ops import Call, Checkpoint, Cond, Name, Op, Primitive, Scan, While
+from remat.ir.program import Atom, Equation, Literal, Program, Value
+from remat.ir.source import Source
+from remat.signature import Arguments, flatten_arguments, flatten_outputs
+
+
+def trace(fun: Callable[..., Any]) -> Callable[..., Program]:
+    """Trace a JAX function into a `Program`.
+
+    **Arguments**
+
+    - `fun`: any function that JAX can trace. Its arguments may be pytrees; leaves that are not arrays or numbers
+      (strings, functions, configuration objects) are held static.
+
+    **Returns** a function of the same arguments that returns the `Program`. Arguments may be
+    `jax.ShapeDtypeStruct`s, since only shapes and dtypes are looked at.
+
+    **Raises** what JAX raises when `fun` cannot be traced, such as `jax.errors.TracerBoolConversionError` for Python
+    control flow that depends on an argument's value.
+
+    >>> import jax.numpy as jnp, remat
+    >>> print(remat.trace(lambda x: jnp.sin(x) * 2.0)(jnp.ones(3)))
+    program(a: f32[3])
+      b: f32[3] = sin a
+      c: f32[3] = mul b 2.0
+      return c
+    """
+
+    def traced(*args: Any, **kwargs: Any) -> Program:
+        return trace_arguments(fun, flatten_arguments(fun, args, kwargs))
+
+    return traced
+
+
+def trace_arguments(fun: Callable[..., Any], arguments: Arguments) -> Program:
+    """Trace `fun` on arguments that have been flattened already."""
+    outputs: list[Any] = []
+
+    def flat(*leaves: Any) -> list[Any]:
+        args, kwargs = arguments.rebuild(leaves)
+        arrays, structure = flatten_outputs(fun, fun(*args, **kwargs))
+        outputs.append(structure)
+        return arrays
+
+    flat.__name__ = getattr(fun, "__name__", "function")
+    jaxpr = jax.make_jaxpr(flat)(*arguments.leaves)
+    program = read_jaxpr(jaxpr)
+    program.signature = arguments.signature(outputs[-1])
+    return program
+
+
+def read_jaxpr(jaxpr: Any) -> Program:
+    """Turn a closed jaxpr into a program."""
+    return check_program(_Reader().top_level(jaxpr))
+
+
+class _Reader:
+    """Reads one closed jaxpr; nested jaxprs that occur several times are read once."""
+
+    def __init__(self) -> None:
+        self.nested: dict[int, tuple[Program, list[Any], Any]] = {}
+
+    def top_level(self, jaxpr: Any) -> Program:
+        self.constants: dict[int, tuple[Value, Any]] = {}
+        opened = jax_compat.unwrap(jaxpr)
+        env: dict[Any, Value] = {}
+        for variable, array in opened.constants:
+            env[variable] = self.constant(array, variable.aval)
+        inputs = [_define(env, v) for v in opened.inputs]
+        equations = self.equations(opened.equations, env, self.constant)
+        outputs = [_read(env, v) for v in opened.outputs]
+        return Program(inputs, equations, outputs, list(self.constants.values()))
+
+    def constant(self, array: Any, type: Any) -> Value:
+        """The top-level value that stands for a closed-over array."""
+        if id(array) not in self.constants:
+            self.constants[id(array)] = (Value(type), array)
+        return self.constants[id(array)][0]
+
+    def program(self, jaxpr: Any) -> tuple[Program, list[tuple[Any, Any]]]:
+        """Read a nested jaxpr; the arrays it closes over (with types) become inputs after its own."""
+        if id(jaxpr) not in self.nested:
+            opened = jax_compat.unwrap(jaxpr)
+            env: dict[Any, Value] = {}
+            lifted: dict[int, tuple[Value, Any]] = {}
+
+            def lift(array: Any, type: Any) -> Value:
+                if id(array) not in lifted:
+                    lifted[id(array)] = (Value(type), array)
+                return lifted[id(array)][0]
+
+            inputs = [_define(env, v) for v in opened.inputs]
+            for variable, array in opened.constants:
+                env[variable] = lift(array, variable.aval)
+            equations = self.equations(opened.equations, env, lift)
+            outputs = [_read(env, v) for v in opened.outputs]
+            program = Program([*inputs, *(v for v, _ in lifted.values())], equations, outputs)
+            self.nested[id(jaxpr)] = (program, [(a, v.type) for v, a in lifted.values()], jaxpr)
+        program, arrays, _ = self.nested[id(jaxpr)]
+        return program, arrays
+
+    def equations(self, jaxpr_equations: Any, env: dict[Any, Value], constant: Any) -> list[Equation]:
+        result = []
+        for equation in jaxpr_equations:
+            op, lifted = self.op(equation)
+            inputs: list[Atom] = [_read(env, v) for v in equation.invars]
+            inputs = _place_lifted(op, inputs, [[constant(a, t) for a, t in part] for part in lifted])
+            outputs = [_define(env, v) for v in equation.outvars]
+            result.append(Equation(op, inputs, outputs, Source(equation.source_info)))
+        return result
+
+    def op(self, equation: Any) -> tuple[Op, list[list[tuple[Any, Any]]]]:
+        """The op of a jaxpr equation, and the arrays its nested programs need as further inputs."""
+        kind, params = jax_compat.kind_of(equation)
+        if kind == "primitive":
+            return Primitive(equation.primitive, params, equation.effects, _context(equation)), []
+        if kind == "name":
+            return Name(params["name"]), []
+        if kind == "call":
+            program, arrays = self.program(params["jaxpr"])
+            shardings = (params.get("in_shardings"), params.get("out_shardings"))
+            return Call(program, str(params.get("name", "")), shardings), [arrays]
+        if kind == "checkpoint":
+            program, arrays = self.program(params["jaxpr"])
+            return Checkpoint(program, params["policy"], params["prevent_cse"]), [arrays]
+        if kind == "scan":
+            program, arrays = self.program(params["jaxpr"])
+            constants, carry = jax_compat.scan_counts(params)
+            # The lifted arrays are constants of the loop, so they move in front of the carry.
+            k = len(program.inputs) - len(arrays)
+            body = Program(
+                [*program.inputs[:constants], *program.inputs[k:], *program.inputs[constants:k]],
+                program.equations,
+                program.outputs,
+            )
+            count = constants + len(arrays)
+            return Scan(body, params["length"], params["reverse"], count, carry, params["unroll"]), [arrays]
+        if kind == "cond":
+            return self.cond(params["branches"])
+        return self.while_loop(params)
+
+    def cond(self, branches: Any) -> tuple[Cond, list[list[tuple[Any, Any]]]]:
+        """Each branch takes the arrays of all branches, so that they keep one signature."""
+        read = [self.program(b) for b in branches]
+        lifted = [arrays for _, arrays in read]
+        programs = []
+        for k, (program, arrays) in enumerate(read):
+            own = len(program.inputs) - len(arrays)
+            extra = [
+                program.inputs[own:] if j == k else [Value(t) for _, t in other] for j, other in enumerate(lifted)
+            ]
+            inputs = [*program.inputs[:own], *(v for part in extra for v in part)]
+            programs.append(Program(inputs, program.equations, program.outputs))
+        return Cond(tuple(programs)), lifted
+
+    def while_loop(self, params: dict[str, Any]) -> tuple[While, list[list[tuple[Any, Any]]]]:
+        condition, condition_arrays = self.program(params["cond_jaxpr"])
+        body, body_arrays = self.program(params["body_jaxpr"])
+        parts = []
+        for program, arrays, own in (
+            (condition, condition_arrays, params["cond_nconsts"]),
+            (body, body_arrays, params["body_nconsts"]),
+        ):
+            k = len(program.inputs) - len(arrays)
+            inputs = [*program.inputs[:own], *program.inputs[k:], *program.inputs[own:k]]
+            parts.append((Program(inputs, program.equations, program.outputs), own + len(arrays)))
+        (condition, m), (body, n) = parts
+        return While(condition, body, m, n), [condition_arrays, body_arrays]
+
+
+def _place_lifted(op: Op, inputs: list[Atom], lifted: list[list[Value]]) -> list[Atom]:
+    """Put the values of lifted arrays where the op expects its constants."""
+    if not any(lifted):
+        return inputs
+    if isinstance(op, Scan):
+        k = op.constant_count - len(lifted[0])
+        return [*inputs[:k], *lifted[0], *inputs[k:]]
+    if isinstance(op, While):
+        m = op.condition_constants - len(lifted[0])
+        n = m + op.body_constants - len(lifted[1])
+        return [*inputs[:m], *lifted[0], *inputs[m:n], *lifted[1], *inputs[n:]]
+    return [*inputs, *(v for part in lifted for v in part)]
+
+
+def _context(equation: Any) -> Any:
+    """The equation's context, where it is anything but the default one."""
+    context = equation.ctx
+    if getattr(context, "compute_type", None) or getattr(context, "xla_metadata", None):
+        return context
+    mesh = getattr(context, "cur_abstract_mesh", None)
+    return context if mesh is not None and not mesh.empty else None
+
+
+def _define(env: dict[Any, Value], variable: Any) -> Value:
+    value = Value(variable.aval)
+    env[variable] = value
+    return value
+
+
+def _read(env: dict[Any, Value], atom: Any) -> Atom:
+    if isinstance(atom, jax_compat.Literal):
+        return Literal(atom.val, atom.aval)
+    return env[atom]

@@ -1,0 +1,72 @@
+"""Asking policies: from a linearized program to a decision for each value.
+
+The policy of the outermost region around an equation decides about it, as in JAX, where an outer `checkpoint` wins
+over inner ones. Outside every region all that the backward needs is kept.
+"""
+
+from __future__ import annotations
+
+import difflib
+import warnings
+from collections.abc import Iterable
+from typing import Any
+
+from remat.decisions import Decision, Policy, RegionView, as_policy, names_in
+from remat.errors import UnknownNameWarning
+from remat.ir.linearized import Linearized, LinearCond, LinearScan
+from remat.ir.program import Equation, Value
+from remat.ir.region import Region
+
+
+def decide(program: Linearized) -> dict[Value, Decision]:
+    """Decisions for the values of all regions of a top-level linearized program."""
+    mark_last_region(program)
+    decisions: dict[Value, Decision] = {}
+    for view in region_views(program):
+        if view.region.policy is not None:
+            policy = as_policy(view.region.policy)
+            warn_of_unknown_names(policy, view.equations, view.region.source.text)
+            decisions.update(policy.decide(view))
+    return decisions
+
+
+def region_views(program: Linearized) -> list[RegionView]:
+    """What each outermost region's policy gets to see."""
+    by_region: dict[Region, list[Equation]] = {}
+    for equation in program.all_equations():
+        if equation.region is not None:
+            by_region.setdefault(equation.region.outermost, []).append(equation)
+    return [RegionView(region, equations, program) for region, equations in by_region.items()]
+
+
+def mark_last_region(program: Linearized) -> None:
+    """Find the region whose backward begins as soon as the forward ends: no region and no loop comes after it."""
+    for equation in reversed(program.linear):
+        if equation.region is not None:
+            equation.region.outermost.last = True
+            return
+        if isinstance(equation.op, (LinearScan, LinearCond)):
+            return
+
+
+def warn_of_unknown_names(policy: Policy, equations: Iterable[Equation], where: str = "", stacklevel: int = 2) -> None:
+    """Warn once of names that a policy asks for and the function never uses."""
+    mentioned = getattr(policy, "mentioned_names", frozenset())
+    if not mentioned:
+        return
+    seen = names_in(equations)
+    unknown = sorted((n for n in mentioned if n not in seen), key=str)
+    if unknown:
+        warnings.warn(UnknownNameWarning(unknown_names_text(policy, unknown, seen, where)), stacklevel=stacklevel)
+
+
+def unknown_names_text(policy: Policy, unknown: list[Any], seen: list[Any], where: str) -> str:
+    at = f" at {where}" if where else ""
+    names = ", ".join(repr(n) for n in seen) if seen else "none at all"
+    asked = ", ".join(repr(n) for n in unknown)
+    close = [m for n in unknown for m in difflib.get_close_matches(str(n), [str(s) for s in seen], n=1)]
+    hint = f" Did you mean {', '.join(repr(c) for c in dict.fromkeys(close))}?" if close else ""
+    return (
+        f"the policy {policy} of the checkpoint{at} asks for {asked}, but no checkpoint_name in the function uses "
+        f"{'that name' if len(unknown) == 1 else 'those names'}. Names used: {names}.{hint}"
+    )

@@ -1,0 +1,251 @@
+"""Derivative rules of primitives, taken from JAX.
+
+For a primitive whose parameters are plain data, `jax.linearize` of its `bind` is traced once per (primitive,
+parameters, types, active inputs). That gives two small programs: a *nonlinear* one with the primal outputs and the
+coefficients, and a *linear* one from coefficients and tangents to tangents. Transposes of linear equations come from
+`jax.linear_transpose` in the same way. The programs are cached and stamped into the caller's program with new values.
+
+Primitives that hold functions or programs of their own (custom_vjp, shard_map, linear solves, callbacks...) go
+through `jax.vjp` instead; their backward program is used as it stands.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from remat import jax_compat
+from remat.ir.ops import Op, Primitive
+from remat.ir.program import Atom, Literal, Program, Value
+from remat.ir.rewrite import inline_calls, prune_program
+from remat.ir.types import is_differentiable
+from remat.lower import lower_rules
+from remat.trace import read_jaxpr
+
+
+@dataclass(frozen=True, eq=False)
+class Derivative:
+    """`nonlinear`: inputs -> primal outputs, coefficients. `linear`: coefficients, tangents -> tangents of `active`.
+
+    `active` marks the outputs that have a tangent.
+    """
+
+    nonlinear: Program
+    linear: Program
+    output_count: int
+    active: tuple[bool, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Pullback:
+    """`forward`: inputs -> primal outputs, residuals. `backward`: residuals, cotangents of the differentiable
+    outputs -> cotangents of the active inputs."""
+
+    forward: Program
+    backward: Program
+    output_count: int
+    active: tuple[bool, ...]
+
+
+CACHE_SIZE = 8192
+_cache: OrderedDict[Hashable, Any] = OrderedDict()
+
+
+def cached(key: Hashable, make: Callable[[], Any]) -> Any:
+    """A bounded cache. Keys hold no arrays, functions or programs, so nothing of a user's is kept alive."""
+    try:
+        found = _cache.get(key)
+    except TypeError:  # a parameter that cannot be hashed
+        return make()
+    if found is None:
+        found = _cache[key] = make()
+        if len(_cache) > CACHE_SIZE:
+            _cache.popitem(last=False)
+    return found
+
+
+def params_key(op: Primitive) -> Hashable:
+    return (op.primitive, tuple(op.params.items()))
+
+
+def tangent_type(type: Any) -> Any:
+    return type.to_tangent_aval() if hasattr(type, "to_tangent_aval") else type
+
+
+def bind_op(op: Op, inputs: Sequence[Any]) -> list[Any]:
+    """Apply an op to arrays or tracers, outside any program."""
+    return lower_rules[type(op)](op, _NO_EQUATION, list(inputs))
+
+
+class _NoEquation:
+    """Stands in for the equation where an op is applied on its own."""
+
+    class source:
+        info = None
+
+
+_NO_EQUATION: Any = _NoEquation()
+
+
+def derivative(op: Primitive, types: Sequence[Any], active: tuple[bool, ...]) -> Derivative:
+    """The derivative of a primitive for inputs of these types, of which the `active` ones carry tangents."""
+    if jax_compat.is_structured(op.params):
+        return _derivative(op, types, active)
+    key = ("derivative", params_key(op), tuple(types), active)
+    return cached(key, lambda: _derivative(op, types, active))
+
+
+def _derivative(op: Primitive, types: Sequence[Any], active: tuple[bool, ...]) -> Derivative:
+    trees: list[Any] = []
+
+    def nonlinear(*inputs: Any) -> list[Any]:
+        def of_active(*chosen: Any) -> list[Any]:
+            return bind_op(op, _merge(inputs, active, chosen))
+
+        outputs, tangent_map = jax.linearize(of_active, *_chosen(inputs, active))
+        coefficients, tree = jax.tree.flatten(tangent_map)
+        trees.append((tree, [is_differentiable(jax.typeof(o)) for o in outputs]))
+        return [*outputs, *coefficients]
+
+    first = make_program(nonlinear, types)
+    tree, differentiable = trees[-1]
+    count = len(differentiable)
+
+    def linear(coefficients: list[Any], tangents: list[Any]) -> list[Any]:
+        outputs = jax.tree.unflatten(tree, coefficients)(*tangents)
+        return [t for t, keep in zip(outputs, differentiable, strict=True) if keep]
+
+    tangent_types = [tangent_type(t) for t in _chosen(types, active)]
+    coefficient_types = [a.type for a in first.outputs[count:]]
+    second = make_program(linear, coefficient_types, tangent_types)
+    depends = _depends_on(second, set(second.inputs[len(coefficient_types) :]))
+    flags = iter(depends)
+    has_tangent = tuple(d and next(flags) for d in differentiable)
+    second.outputs = [o for o, d in zip(second.outputs, depends, strict=True) if d]
+    return Derivative(prune_program(first), prune_program(second), count, has_tangent)
+
+
+def pullback(op: Op, types: Sequence[Any], active: tuple[bool, ...]) -> Pullback:
+    """`jax.vjp` of an op, as two programs."""
+    trees: list[Any] = []
+
+    def forward(*inputs: Any) -> list[Any]:
+        def of_active(*chosen: Any) -> tuple[list[Any], list[Any]]:
+            outputs = bind_op(op, _merge(inputs, active, chosen))
+            flags = [is_differentiable(jax.typeof(o)) for o in outputs]
+            trees.append(flags)
+            return _chosen(outputs, flags), _chosen(outputs, [not f for f in flags])
+
+        outputs, vjp, others = jax.vjp(of_active, *_chosen(inputs, active), has_aux=True)
+        residuals, tree = jax.tree.flatten(vjp)
+        trees.append(tree)
+        flags = trees[0]
+        return [*_interleave(outputs, others, flags), *residuals]
+
+    first = make_program(forward, types)
+    flags, tree = trees[0], trees[-1]
+    count = len(flags)
+
+    def backward(residuals: list[Any], cotangents: list[Any]) -> list[Any]:
+        return list(jax.tree.unflatten(tree, residuals)(cotangents))
+
+    residual_types = [a.type for a in first.outputs[count:]]
+    cotangent_types = [tangent_type(a.type) for a, d in zip(first.outputs, flags, strict=False) if d]
+    second = make_program(backward, residual_types, cotangent_types)
+    return Pullback(prune_program(first), prune_program(second), count, tuple(flags))
+
+
+def forward_map(op: Op, types: Sequence[Any], active: tuple[bool, ...]) -> Program:
+    """`jax.jvp` of an op as one program from (inputs, tangents of active inputs) to tangents of its outputs that are
+    differentiable. It computes the primal again; it is used where a derivative is only known in reverse or in forward mode."""
+
+    def pushforward(inputs: list[Any], tangents: list[Any]) -> list[Any]:
+        def of_active(*chosen: Any) -> list[Any]:
+            return bind_op(op, _merge(inputs, active, chosen))
+
+        outputs, out_tangents = jax.jvp(of_active, tuple(_chosen(inputs, active)), tuple(tangents))
+        return [t for t, o in zip(out_tangents, outputs, strict=True) if is_differentiable(jax.typeof(o))]
+
+    return prune_program(make_program(pushforward, list(types), [tangent_type(t) for t in _chosen(types, active)]))
+
+
+@dataclass(frozen=True, eq=False)
+class Transpose:
+    """A linear equation turned around: `program` takes the coefficients and the cotangents that are present, and
+    returns cotangents for the linear inputs; `zero` marks those that get none."""
+
+    program: Program
+    zero: tuple[bool, ...]
+    used: frozenset[Value]
+    """Those inputs of the program that it reads."""
+
+
+def transpose(
+    op: Primitive, inputs: Sequence[Atom], linear: tuple[bool, ...], outputs: Sequence[Value], present: tuple[bool, ...]
+) -> Transpose:
+    """The transpose of a linear equation, for the output cotangents that are `present`. Literal inputs stay literals."""
+    types = tuple(a.type for a in inputs)
+    if jax_compat.is_structured(op.params):
+        return _transpose(op, types, linear, outputs, present)
+    key = ("transpose", params_key(op), types, linear, present)
+    return cached(key, lambda: _transpose(op, types, linear, outputs, present))
+
+
+def _transpose(
+    op: Primitive, types: Sequence[Any], linear: tuple[bool, ...], outputs: Sequence[Value], present: tuple[bool, ...]
+) -> Transpose:
+    linear_types = _chosen(types, linear)
+    coefficient_types = [t for t, is_linear in zip(types, linear, strict=True) if not is_linear]
+    out_types = [v.type for v in outputs]
+
+    def turned(coefficients: list[Any], cotangents: list[Any]) -> list[Any]:
+        def apply(*chosen: Any) -> list[Any]:
+            return bind_op(op, _interleave(chosen, coefficients, linear))
+
+        given = iter(cotangents)
+        full = [next(given) if p else jnp.zeros(t.shape, t.dtype) for p, t in zip(present, out_types, strict=True)]
+        return list(jax.linear_transpose(apply, *linear_types)(full))
+
+    cotangent_types = [t for t, p in zip(out_types, present, strict=True) if p]
+    program = make_program(turned, coefficient_types, cotangent_types)
+    depends = _depends_on(program, set(program.inputs[len(coefficient_types) :]))
+    program.outputs = [o for o, d in zip(program.outputs, depends, strict=True) if d]
+    program = prune_program(program)
+    used = {a for e in program.equations for a in e.inputs} | set(program.outputs)
+    return Transpose(program, tuple(not d for d in depends), frozenset(a for a in used if isinstance(a, Value)))
+
+
+def make_program(fun: Callable[..., Any], *types: Any) -> Program:
+    """Trace a function of (lists of) types into a program without calls. A single list is spread over arguments."""
+    arguments = types[0] if len(types) == 1 else types
+    return inline_calls(read_jaxpr(jax.make_jaxpr(fun)(*arguments)))
+
+
+def _depends_on(program: Program, roots: set[Value]) -> list[bool]:
+    """Which outputs depend on `roots`."""
+    reached = set(roots)
+    for equation in program.equations:
+        if any(not isinstance(a, Literal) and a in reached for a in equation.inputs):
+            reached.update(equation.outputs)
+    return [not isinstance(a, Literal) and a in reached for a in program.outputs]
+
+
+def _chosen(items: Sequence[Any], flags: Sequence[bool]) -> list[Any]:
+    return [x for x, keep in zip(items, flags, strict=True) if keep]
+
+
+def _merge(items: Sequence[Any], flags: Sequence[bool], chosen: Sequence[Any]) -> list[Any]:
+    """`items`, with those that are flagged replaced by `chosen`."""
+    new = iter(chosen)
+    return [next(new) if flag else x for x, flag in zip(items, flags, strict=True)]
+
+
+def _interleave(first: Sequence[Any], second: Sequence[Any], flags: Sequence[bool]) -> list[Any]:
+    """Items of `first` where the flag is set, of `second` elsewhere."""
+    a, b = iter(first), iter(second)
+    return [next(a) if flag else next(b) for flag in flags]

@@ -1,0 +1,267 @@
+"""Linearization: from a program and the inputs to differentiate, to a `Linearized` program.
+
+One pass over the equations in order, with a table of rules by op. Calls and checkpoint regions are inlined (a region
+leaves its mark on the equations), so that policies and the backward pass see single operations. Loops and branches
+have rule files of their own in `transforms.rules`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from remat import jax_compat
+from remat.errors import RematError, ReverseModeError
+from remat.ir.linearized import Linearized, LinearEquation, Opaque
+from remat.ir.ops import Barrier, Call, Checkpoint, Name, Op, Primitive, ToMemory, While, Zeros
+from remat.ir.program import Atom, Equation, Literal, Program, Value
+from remat.ir.region import Region
+from remat.ir.rewrite import Builder
+from remat.ir.source import UNKNOWN, Source
+from remat.ir.types import is_differentiable
+from remat.transforms.derivative import derivative, forward_map, pullback, tangent_type
+
+Tangent = Value | None
+
+
+class Linearizer(Builder):
+    """The state of one linearization: the equations so far, and the tangent of each value that has one."""
+
+    def __init__(self, region: Region | None, in_loop: bool):
+        super().__init__(UNKNOWN, region)
+        self.linear: list[LinearEquation] = []
+        self.in_loop = in_loop
+
+    def emit_linear(
+        self, op: Op, inputs: Sequence[Atom], linear: Sequence[bool], types: Sequence[Any], region: Region | None
+    ) -> list[Value]:
+        outputs = [Value(t) for t in types]
+        self.linear.append(LinearEquation(op, inputs, outputs, self.source, region, linear))
+        return outputs
+
+    def walk(self, program: Program, inputs: Sequence[Atom], tangents: Sequence[Tangent]) -> tuple[list[Atom], list[Tangent]]:
+        """Linearize the equations of `program` for these inputs; return the outputs and their tangents."""
+        env: dict[Value, Atom] = dict(zip(program.inputs, inputs, strict=True))
+        env.update((v, v) for v, _ in program.constants)
+        tangent_of: dict[Value, Value] = {}
+        for value, tangent in zip(program.inputs, tangents, strict=True):
+            if tangent is not None:
+                tangent_of[value] = tangent
+        for equation in program.equations:
+            arguments = [a if isinstance(a, Literal) else env[a] for a in equation.inputs]
+            given = [None if isinstance(a, Literal) else tangent_of.get(a) for a in equation.inputs]
+            self.source = equation.source
+            if any(t is not None for t in given):
+                outputs, out_tangents = linearize_rules[type(equation.op)](self, equation, arguments, given)
+                for value, tangent in zip(equation.outputs, out_tangents, strict=True):
+                    if tangent is not None:
+                        tangent_of[value] = tangent
+            elif isinstance(equation.op, (Call, Checkpoint)):
+                outputs, _ = self.walk(equation.op.program, arguments, given)
+            else:
+                outputs = self.emit(equation.op, arguments, [v.type for v in equation.outputs])
+            env.update(zip(equation.outputs, outputs, strict=True))
+        outputs = [a if isinstance(a, Literal) else env[a] for a in program.outputs]
+        return outputs, [None if isinstance(a, Literal) else tangent_of.get(a) for a in program.outputs]
+
+
+def linearize_program(
+    program: Program, active: Sequence[bool], region: Region | None = None, in_loop: bool = False
+) -> Linearized:
+    """Linearize a program with respect to its `active` inputs.
+
+    `region` and `in_loop` say where the program sits, for bodies of loops and branches.
+    """
+    state = Linearizer(region, in_loop)
+    inputs = [Value(v.type) for v in program.inputs]
+    tangents: list[Tangent] = [
+        Value(tangent_type(v.type)) if a and is_differentiable(v.type) else None
+        for v, a in zip(program.inputs, active, strict=True)
+    ]
+    outputs, tangent_outputs = state.walk(program, inputs, tangents)
+    return Linearized(inputs, tangents, state.equations, state.linear, outputs, tangent_outputs, program.constants)
+
+
+def _primitive(
+    state: Linearizer, equation: Equation, inputs: list[Atom], tangents: list[Tangent]
+) -> tuple[list[Atom], list[Tangent]]:
+    op = equation.op
+    assert isinstance(op, Primitive)
+    active = tuple(t is not None for t in tangents)
+    if jax_compat.is_structured(op.params) and op.name not in jax_compat.CUSTOM_JVPS:
+        return _through_vjp(state, equation, inputs, tangents)
+    with _located(equation):
+        rule = derivative(op, [a.type for a in inputs], active)
+    results = state.instantiate(rule.nonlinear, inputs)
+    outputs, coefficients = results[: rule.output_count], results[rule.output_count :]
+    out_tangents = iter(_stamp_linear(state, rule.linear, coefficients, [t for t in tangents if t is not None]))
+    return outputs, [next(out_tangents) if a else None for a in rule.active]
+
+
+def _stamp_linear(
+    state: Linearizer, program: Program, coefficients: Sequence[Atom], tangents: Sequence[Value]
+) -> list[Value]:
+    """Append a linear program. Parts of it that do not depend on the tangents are coefficient equations."""
+    count = len(coefficients)
+    env: dict[Value, Atom] = dict(zip(program.inputs, [*coefficients, *tangents], strict=True))
+    for value, array in program.constants:
+        env[value] = Literal(array, value.type)
+    is_linear = set(program.inputs[count:])
+    for equation in program.equations:
+        arguments = [a if isinstance(a, Literal) else env[a] for a in equation.inputs]
+        flags = [not isinstance(a, Literal) and a in is_linear for a in equation.inputs]
+        types = [v.type for v in equation.outputs]
+        if any(flags):
+            outputs = state.emit_linear(equation.op, arguments, flags, types, state.region)
+            is_linear.update(equation.outputs)
+        else:
+            outputs = state.emit(equation.op, arguments, types)
+        env.update(zip(equation.outputs, outputs, strict=True))
+    return [env[a] for a in program.outputs]  # type: ignore[index, misc]
+
+
+def _through_vjp(
+    state: Linearizer, equation: Equation, inputs: list[Atom], tangents: list[Tangent]
+) -> tuple[list[Atom], list[Tangent]]:
+    """The generic rule for primitives that hold functions or programs: `jax.vjp` of the bound equation."""
+    op = equation.op
+    types = [a.type for a in inputs]
+    active = tuple(t is not None for t in tangents)
+    with _located(equation):
+        rule = pullback(op, types, active)
+    results = state.instantiate(rule.forward, inputs)
+    outputs, residuals = results[: rule.output_count], results[rule.output_count :]
+    count = len(residuals)
+
+    def forward() -> Program:
+        with _located(equation):
+            inner = forward_map(op, types, active)
+        padding = [Value(a.type) for a in residuals]
+        return Program([*padding, *inner.inputs], inner.equations, inner.outputs, inner.constants)
+
+    def backward() -> Program:
+        inner = rule.backward
+        padding = [Value(t) for t in types]
+        inputs = [*inner.inputs[:count], *padding, *inner.inputs[count:]]
+        return Program(inputs, inner.equations, inner.outputs, inner.constants)
+
+    return outputs, _emit_opaque(state, Opaque(op.name, forward, backward), [*residuals, *inputs], tangents, rule.active, outputs)
+
+
+def _emit_opaque(
+    state: Linearizer,
+    op: Opaque,
+    coefficients: Sequence[Atom],
+    tangents: Sequence[Tangent],
+    active_outputs: Sequence[bool],
+    outputs: Sequence[Atom],
+) -> list[Tangent]:
+    given = [t for t in tangents if t is not None]
+    flags = [False] * len(coefficients) + [True] * len(given)
+    types = [tangent_type(o.type) for o, a in zip(outputs, active_outputs, strict=True) if a]
+    results = iter(state.emit_linear(op, [*coefficients, *given], flags, types, state.region))
+    return [next(results) if a else None for a in active_outputs]
+
+
+def _while(
+    state: Linearizer, equation: Equation, inputs: list[Atom], tangents: list[Tangent]
+) -> tuple[list[Atom], list[Tangent]]:
+    """Forward mode only: the length of the loop is unknown, so nothing can be kept for a backward pass."""
+    op = equation.op
+    assert isinstance(op, While)
+    types = [a.type for a in inputs]
+    active = tuple(t is not None for t in tangents)
+    outputs = state.emit(op, inputs, [v.type for v in equation.outputs])
+    carried = _active_carry(op, active)
+    if not any(carried):
+        return list(outputs), [None] * len(outputs)
+
+    def forward() -> Program:
+        inner = forward_map(op, types, active)
+        flags = [is_differentiable(v.type) for v in equation.outputs]
+        keep = [c for c, f in zip(carried, flags, strict=True) if f]
+        kept = [o for o, k in zip(inner.outputs, keep, strict=True) if k]
+        return Program(inner.inputs, inner.equations, kept, inner.constants)
+
+    def backward() -> Program:
+        raise ReverseModeError(
+            f"cannot differentiate in reverse mode through the while loop at {equation.source.text or 'an unknown line'}: "
+            "its number of iterations is only known when it runs, so nothing can be kept for the backward pass. Use "
+            "jax.lax.scan, jax.lax.fori_loop with constant bounds, forward mode (remat.jvp), or stop_gradient on what "
+            "enters the loop."
+        )
+
+    return list(outputs), _emit_opaque(state, Opaque("while", forward, backward), inputs, tangents, carried, outputs)
+
+
+def _active_carry(op: While, active: Sequence[bool]) -> list[bool]:
+    """Which carried values depend on active inputs, by iteration to a fixed point."""
+    m, n = op.condition_constants, op.condition_constants + op.body_constants
+    constants, carry = list(active[m:n]), list(active[n:])
+    while True:
+        body = linearize_program(op.body, [*constants, *carry])
+        grown = [c or t is not None for c, t in zip(carry, body.tangent_outputs, strict=True)]
+        if grown == carry:
+            return carry
+        carry = grown
+
+
+def _name(
+    state: Linearizer, equation: Equation, inputs: list[Atom], tangents: list[Tangent]
+) -> tuple[list[Atom], list[Tangent]]:
+    return list(state.emit(equation.op, inputs, [equation.outputs[0].type])), tangents
+
+
+def _call(
+    state: Linearizer, equation: Equation, inputs: list[Atom], tangents: list[Tangent]
+) -> tuple[list[Atom], list[Tangent]]:
+    assert isinstance(equation.op, Call)
+    return state.walk(equation.op.program, inputs, tangents)
+
+
+def _checkpoint(
+    state: Linearizer, equation: Equation, inputs: list[Atom], tangents: list[Tangent]
+) -> tuple[list[Atom], list[Tangent]]:
+    op = equation.op
+    assert isinstance(op, Checkpoint)
+    outer = state.region
+    pinned = op.prevent_cse if isinstance(op.prevent_cse, bool) else any(op.prevent_cse)
+    state.region = Region(op.policy, outer, pinned, state.in_loop, equation.source)
+    try:
+        return state.walk(op.program, inputs, tangents)
+    finally:
+        state.region = outer
+
+
+class _located:
+    """Adds the user's line to an error that a derivative rule of JAX raises."""
+
+    def __init__(self, equation: Equation):
+        self.equation = equation
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: Any, error: BaseException | None, traceback: Any) -> None:
+        if error is not None and not isinstance(error, RematError):
+            where = self.equation.source.text or "an unknown line"
+            error.add_note(f"remat was differentiating {self.equation.op.name} from {where}.")
+
+
+Rule = Callable[[Linearizer, Equation, list[Atom], list[Tangent]], tuple[list[Atom], list[Tangent]]]
+
+linearize_rules: dict[type[Op], Rule] = {
+    Primitive: _primitive,
+    Name: _name,
+    Call: _call,
+    Checkpoint: _checkpoint,
+    While: _while,
+}
+"""From the class of an op to its rule. `transforms.rules` adds scan and cond."""
+
+no_tangent_ops: dict[type[Op], str] = {
+    ToMemory: "only in backward programs, which are differentiated through JAX",
+    Zeros: "only in programs that transformations make",
+    Barrier: "only in programs that transformations make",
+}
+"""Ops that never meet a tangent, and why."""

@@ -1,0 +1,129 @@
+"""Retrieval on demand: where recomputation is scheduled.
+
+A backward equation that needs a value which is not kept triggers its recomputation from the nearest kept or already
+recomputed ancestors, in topological order, right before that equation. Each equation is computed at most once per
+region and backward pass; what was recomputed stays until its last use (XLA frees it) and is shared only within its
+region, so that nested regions keep the classical trade of memory for computation. The search is iterative and visits
+each equation and edge once. The semantics generalise Burn's `Checkpointer::retrieve_node_output`.
+
+On straight-line code XLA would merge the recomputed values with the forward ones, or start recomputing early. An
+optimization barrier ties what the recomputation starts from to the cotangents that have to exist first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from remat.ir.linearized import LinearEquation
+from remat.ir.ops import Barrier, Zeros
+from remat.ir.program import Atom, Equation, Literal, Value
+from remat.ir.region import Region, common_region
+
+if TYPE_CHECKING:
+    from remat.transforms.walk import Level
+
+
+class Retrieval:
+    """Supplies the backward program of one level with values of the forward program."""
+
+    def __init__(self, level: Level):
+        self.level = level
+        self.live: dict[Region | None, dict[Value, Atom]] = {}
+        self.recomputed: list[Equation] = []
+        """The forward equations that were recomputed, in order (for inspection)."""
+
+    def retrieve(self, atoms: Sequence[Atom], wanted_by: LinearEquation) -> dict[Value, Atom]:
+        """Make values available to the backward program; returns what stands for each of them there."""
+        region = wanted_by.region
+        values = [a for a in dict.fromkeys(atoms) if isinstance(a, Value)]
+        chain = self._chain(values, region)
+        if chain:
+            self._recompute(chain, region, wanted_by)
+        found: dict[Value, Atom] = {}
+        for value in values:
+            found[value] = self._lookup(value, region, wanted_by)
+        return found
+
+    def _home(self, value: Value, region: Region | None) -> Region | None:
+        """The region in which `value`, needed from `region`, is recomputed and shared."""
+        return common_region(region, self.level.producer[value].region)
+
+    def _chain(self, values: Sequence[Value], region: Region | None) -> list[tuple[Equation, Region | None]]:
+        """The equations to recompute with the region each is recomputed in, ancestors first."""
+        level, live = self.level, self.live
+        order: list[tuple[Equation, Region | None]] = []
+        seen: set[tuple[Equation, Region | None]] = set()
+        stack: list[tuple[Value | Equation, Region | None]] = [(v, region) for v in reversed(values)]
+        while stack:
+            item, context = stack.pop()
+            if isinstance(item, Equation):
+                order.append((item, context))
+                continue
+            if level.is_kept(item):
+                continue
+            home = self._home(item, context)
+            if item in live.get(home, ()):
+                continue
+            equation = level.producer[item]
+            if (equation, home) in seen:
+                continue
+            seen.add((equation, home))
+            stack.append((equation, home))
+            stack.extend((a, home) for a in reversed(equation.inputs) if isinstance(a, Value))
+        return order
+
+    def _lookup(self, atom: Atom, region: Region | None, wanted_by: LinearEquation) -> Atom:
+        if isinstance(atom, Literal):
+            return atom
+        if self.level.is_kept(atom):
+            users = self.level.needed_by.setdefault(atom, [])
+            if not users or users[-1] is not wanted_by:
+                users.append(wanted_by)
+            return self.level.keep(atom)
+        return self.live[self._home(atom, region)][atom]
+
+    def _recompute(
+        self, chain: list[tuple[Equation, Region | None]], region: Region | None, wanted_by: LinearEquation
+    ) -> None:
+        level, builder = self.level, self.level.builder
+        pinned = self._pin(chain, region, wanted_by)
+        source = builder.source
+        for equation, home in chain:
+            inputs = [
+                pinned[a] if a in pinned else self._lookup(a, home, wanted_by)  # type: ignore[index]
+                for a in equation.inputs
+            ]
+            builder.source = equation.source
+            outputs = builder.emit(equation.op, inputs, [v.type for v in equation.outputs])
+            values = self.live.setdefault(home, {})
+            for old, new in zip(equation.outputs, outputs, strict=True):
+                if not level.is_kept(old):
+                    values[old] = new
+            self.recomputed.append(equation)
+        builder.source = source
+
+    def _pin(
+        self, chain: list[tuple[Equation, Region | None]], region: Region | None, wanted_by: LinearEquation
+    ) -> dict[Value, Atom]:
+        """Tie the kept values that a recomputation starts from to the cotangents in flight."""
+        level = self.level
+        if level.in_loop or not level.backward or not any(_is_pinned(e.region) for e, _ in chain):
+            return {}
+        if all(isinstance(e.op, Zeros) for e, _ in chain):
+            return {}
+        roots = dict.fromkeys(
+            a for e, _ in chain for a in e.inputs if isinstance(a, Value) and level.is_kept(a)
+        )
+        if not roots:
+            return {}
+        flight = list(level.cotangents)
+        values: list[Atom] = [self._lookup(r, region, wanted_by) for r in roots]
+        together = [*(level.cotangents[t] for t in flight), *values]
+        results = level.builder.emit(Barrier(), together, [a.type for a in together])
+        level.cotangents.update(zip(flight, results[: len(flight)], strict=True))
+        return dict(zip(roots, results[len(flight) :], strict=True))
+
+
+def _is_pinned(region: Region | None) -> bool:
+    return region is not None and region.prevent_cse

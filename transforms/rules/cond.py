@@ -1,0 +1,148 @@
+"""Everything about differentiating `cond` and `switch`.
+
+Linearize: each branch is linearized with the same active operands. Split: the forward cond also returns what the
+branches' backward needs; branches share outputs of one type, and a branch that has no use for one returns zeros.
+Operands are not returned again (the cond's own operands serve). The backward is a cond on the same index.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from remat.decisions import SAVE
+from remat.ir.linearized import Linearized, LinearCond, LinearEquation
+from remat.ir.ops import Cond
+from remat.ir.program import Atom, Equation, Program, Value
+from remat.ir.rewrite import Builder, prune
+from remat.transforms.derivative import tangent_type
+from remat.transforms.linearize import Linearizer, Tangent, linearize_program, linearize_rules
+from remat.transforms.walk import Level, Resolved, StackedFrom, Step, resolve_rules
+
+
+def _linearize(
+    state: Linearizer, equation: Equation, inputs: list[Atom], tangents: list[Tangent]
+) -> tuple[list[Atom], list[Tangent]]:
+    op = equation.op
+    assert isinstance(op, Cond)
+    active = [t is not None for t in tangents[1:]]
+    branches = tuple(linearize_program(b, active, state.region, in_loop=True) for b in op.branches)
+    outputs = state.emit(op, inputs, [v.type for v in equation.outputs])
+    returned = [any(b.tangent_outputs[i] is not None for b in branches) for i in range(len(outputs))]
+    linear = LinearCond(branches, state.equations[-1], tuple(active), tuple(returned))
+    given = [t for t in tangents if t is not None]
+    types = [tangent_type(v.type) for v, r in zip(equation.outputs, returned, strict=True) if r]
+    results = iter(state.emit_linear(linear, given, [True] * len(given), types, state.region))
+    return list(outputs), [next(results) if r else None for r in returned]
+
+
+linearize_rules[Cond] = _linearize
+
+
+def _resolve(level: Level, equation: LinearEquation) -> Resolved:
+    op = equation.op
+    assert isinstance(op, LinearCond)
+    inner = [level.nested(b) for b in op.branches]
+    walked = [_walk(lvl, b, op) for lvl, b in zip(inner, op.branches, strict=True)]
+
+    index, *operands = op.equation.inputs
+    slots = _share_slots(level, op, inner)
+    _replace_forward(level, op, inner, slots)
+
+    # The backward branches all take: what is shared, the operands that any branch needs, and the cotangents.
+    positions = sorted({b.inputs.index(o) for lvl, b in zip(inner, op.branches) for o in lvl.residuals if o in set(b.inputs)})
+    given = walked[0][0]
+    branches = []
+    for lvl, branch, (arguments, results) in zip(inner, op.branches, walked, strict=True):
+        builder = Builder()
+        builder.equations = list(lvl.equations_out)
+        present = _present(walked)
+        targets = _targets(level, branch, op)
+        outputs = [
+            r if r is not None else builder.zeros(t)
+            for r, t, p in zip(results, targets, present, strict=True)
+            if p
+        ]
+        by_residual = {r: o for o, r in lvl.residuals.items()}
+        shared = [own[lvl] if lvl in own else Value(v.type) for v, own in slots]
+        passed = [branch.inputs[i] if branch.inputs[i] in by_residual else Value(branch.inputs[i].type) for i in positions]
+        branches.append(Program([*shared, *passed, *arguments], builder.equations, outputs))  # type: ignore[arg-type]
+    new = Cond(tuple(branches))
+    present = _present(walked)
+    types = [t for t, p in zip(_targets(level, op.branches[0], op), present, strict=True) if p]
+    coefficients: list[Atom] = [index, *(v for v, _ in slots), *(operands[i] for i in positions)]
+
+    def step(out: Builder, atoms: list[Atom], tangents: list[Value | None]) -> list[Value | None]:
+        full = [t if t is not None else out.zeros(g.type) for t, g in zip(tangents, given, strict=True)]
+        results = iter(out.emit(new, [*atoms, *full], types))
+        return [next(results) if p else None for p in present]
+
+    return Resolved(equation, step, coefficients)
+
+
+resolve_rules[LinearCond] = _resolve
+
+
+def _walk(level: Level, branch: Linearized, op: LinearCond) -> tuple[list[Value], list[Atom | None]]:
+    """Walk one branch; returns its arguments (cotangents or tangents) and its results, None where zero."""
+    if level.backward:
+        cotangents = [
+            Value(tangent_type(o.type)) if f else None for o, f in zip(branch.outputs, op.active_outputs, strict=True)
+        ]
+        results: Sequence[Any] = level.transpose(cotangents)
+        arguments = [c for c in cotangents if c is not None]
+        return arguments, [r for r, t in zip(results, branch.tangents, strict=True) if t is not None]
+    out = level.apply(branch.tangents)
+    arguments = [t for t in branch.tangents if t is not None]
+    return arguments, [o for o, f in zip(out, op.active_outputs, strict=True) if f]
+
+
+def _present(walked: Sequence[tuple[list[Value], list[Atom | None]]]) -> list[bool]:
+    """Which results are not zero in every branch. Tangent results are always present, as the outputs have tangents."""
+    count = len(walked[0][1])
+    return [any(results[i] is not None for _, results in walked) for i in range(count)]
+
+
+def _targets(level: Level, branch: Linearized, op: LinearCond) -> list[Any]:
+    """The types of the results of a walk."""
+    if level.backward:
+        return [t.type for t in branch.tangents if t is not None]
+    return [tangent_type(o.type) for o, f in zip(branch.outputs, op.active_outputs, strict=True) if f]
+
+
+Slot = tuple[Value, dict[Level, Value]]
+
+
+def _share_slots(level: Level, op: LinearCond, inner: list[Level]) -> list[Slot]:
+    """Outer values for the branches' residuals: one for each type, as often as the branch with most of them needs it."""
+    slots: list[Slot] = []
+    for lvl, branch in zip(inner, op.branches, strict=True):
+        free = list(slots)
+        operands = set(branch.inputs)
+        for origin, residual in lvl.residuals.items():
+            if origin in operands:
+                continue
+            match = next((s for s in free if s[0].type == residual.type), None)
+            if match is None:
+                match = (Value(residual.type), {})
+                slots.append(match)
+                level.decisions[match[0]] = SAVE
+                level.note_origin(match[0], StackedFrom(origin, lvl, 1))
+            else:
+                free.remove(match)
+            match[1][lvl] = residual
+    return slots
+
+
+def _replace_forward(level: Level, op: LinearCond, inner: list[Level], slots: list[Slot]) -> None:
+    old = op.equation
+    branches = []
+    for lvl, branch in zip(inner, op.branches, strict=True):
+        builder = Builder()
+        builder.equations = lvl.forward_equations()
+        extra = [own[lvl] if lvl in own else builder.zeros(v.type) for v, own in slots]
+        outputs = [*branch.outputs, *extra]
+        branches.append(Program(branch.inputs, prune(builder.equations, outputs), outputs))
+    outputs = [*old.outputs, *(v for v, _ in slots)]
+    new = Equation(Cond(tuple(branches)), old.inputs, outputs, old.source, old.region)
+    level.replace(old, new, new)

@@ -1,0 +1,85 @@
+"""Splitting a linearized program into a forward program, a backward (or tangent) program, and the residuals between."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import remat.transforms.rules.cond
+import remat.transforms.rules.scan  # noqa: F401  (fill the rule tables)
+from remat.decisions import Decision
+from remat.ir.check import check_program
+from remat.ir.linearized import Linearized
+from remat.ir.program import Atom, Program, Value
+from remat.ir.rewrite import prune
+from remat.transforms.decide import decide
+from remat.transforms.linearize import linearize_program
+from remat.transforms.walk import Level
+
+
+@dataclass(frozen=True, eq=False)
+class Split:
+    """`forward`: inputs -> outputs, residuals. `second`: residuals, cotangents -> cotangents of the active inputs, or
+    residuals, tangents -> tangents of the outputs.
+
+    **Attributes**
+
+    - `residuals`: the values that are kept, as the forward program defines them, in order.
+    - `given`: for each output, whether `second` takes a cotangent for it (backward); for each input, whether it takes
+      a tangent (forward mode).
+    - `returned`: for each input (backward) or output (forward mode), whether `second` returns something for it; where
+      it does not, the result is zero.
+    - `level`, `linearized`: what the split was made from, for inspection.
+    """
+
+    forward: Program
+    second: Program
+    residuals: list[Value]
+    given: tuple[bool, ...]
+    returned: tuple[bool, ...]
+    level: Level
+    linearized: Linearized
+
+    @property
+    def output_count(self) -> int:
+        return len(self.linearized.outputs)
+
+
+def split_program(
+    program: Program, active: Sequence[bool], backward: bool = True, differentiated: int | None = None
+) -> Split:
+    """Linearize a program with respect to its active inputs, ask the policies of its regions, and split it.
+
+    Only the first `differentiated` outputs are differentiated (None: all); the others are auxiliary.
+    """
+    linearized = linearize_program(program, active)
+    if differentiated is not None:
+        linearized.tangent_outputs[differentiated:] = [None] * (len(program.outputs) - differentiated)
+    return split(linearized, decide(linearized), backward)
+
+
+def split(linearized: Linearized, decisions: dict[Value, Decision], backward: bool = True) -> Split:
+    """Split a linearized program as decided. `backward` says whether the second program runs in reverse."""
+    level = Level(linearized, dict(decisions), backward)
+    arguments: list[Value]
+    results: Sequence[Atom | None]
+    if backward:
+        cotangents = [None if t is None else Value(t.type) for t in linearized.tangent_outputs]
+        results = level.transpose(cotangents)
+        arguments = [c for c in cotangents if c is not None]
+        given = [c is not None for c in cotangents]
+    else:
+        results = level.apply(linearized.tangents)
+        arguments = [t for t in linearized.tangents if t is not None]
+        given = [t is not None for t in linearized.tangents]
+    kept = level.ordered_residuals()
+    stored = [level.residuals[v] for v in kept]
+
+    outputs: list[Any] = [*linearized.outputs, *stored]
+    forward_equations = prune(level.forward_equations(), outputs)
+    forward = Program(linearized.inputs, forward_equations, outputs, linearized.constants)
+    found = [r for r in results if r is not None]
+    second = Program([*stored, *arguments], prune(level.equations_out, found), found)
+    returned = tuple(r is not None for r in results)
+    return Split(check_program(forward), check_program(second), kept, tuple(given), returned, level, linearized)

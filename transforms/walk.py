@@ -1,0 +1,286 @@
+"""Walking the linear equations of one level: backward (transposed) or forward (tangents).
+
+A level is the top of a program or the body of a loop or branch. Walking it produces the equations of the backward (or
+tangent) program, and finds out which values they need from the forward pass: the *residuals*. Where a needed value is
+not kept, `transforms.retrieve` puts its recomputation just before the equation that needs it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from remat import jax_compat
+from remat.decisions import RECOMPUTE, SAVE, Decision, Offload, Recompute
+from remat.ir.linearized import Linearized, LinearEquation, Opaque
+from remat.ir.ops import Name, Op, Primitive, ToMemory, Zeros
+from remat.ir.program import Atom, Equation, Literal, Program, Value
+from remat.ir.rewrite import Builder
+from remat.ir.types import is_floating
+from remat.transforms.derivative import transpose as transpose_rule
+from remat.transforms.retrieve import Retrieval
+
+Decisions = dict[Value, Decision]
+
+
+@dataclass(frozen=True, eq=False)
+class StackedFrom:
+    """A value of an outer level that holds `inner` of every iteration (`times` of them) of the loop `level` is in."""
+
+    inner: Value
+    level: Level
+    times: int
+
+
+Step = Callable[[Builder, list[Atom], list[Any]], list[Any]]
+
+
+@dataclass(frozen=True, eq=False)
+class Resolved:
+    """A structured linear equation made ready: `step(builder, coefficients, cotangents or tangents)` emits it."""
+
+    equation: LinearEquation
+    step: Step
+    coefficients: list[Atom]
+
+
+resolve_rules: dict[type[Op], Callable[[Level, LinearEquation], Resolved]] = {}
+"""From the class of a structured linear op to its rule; filled by `transforms.rules`."""
+
+
+@dataclass(eq=False)
+class Level:
+    """One level of a program on its way to being split. `backward` says which way the linear equations are walked."""
+
+    linearized: Linearized
+    decisions: Decisions
+    backward: bool = True
+    in_loop: bool = False
+    origins: dict[Value, StackedFrom] = field(default_factory=dict)
+    needed_by: dict[Value, list[LinearEquation]] = field(default_factory=dict)
+    residuals: dict[Value, Value] = field(default_factory=dict)
+    """From a value of the forward program to what is kept for it: the value itself, or its copy in another memory."""
+
+    def __post_init__(self) -> None:
+        self.producer: dict[Value, Equation] = {
+            v: e for e in self.linearized.equations for v in e.outputs
+        }
+        self._replaced: dict[Equation, Equation] = {}
+        self._before: dict[Equation, list[Equation]] = {}
+        self._fetched: dict[Value, Value] = {}
+        self.builder = Builder()
+        self.retrieval = Retrieval(self)
+        self.cotangents: dict[Value, Value] = {}
+        self.resolved: dict[LinearEquation, Resolved] = {}
+
+    @property
+    def equations_out(self) -> list[Equation]:
+        """The equations of the backward (or tangent) program."""
+        return self.builder.equations
+
+    # Structure: how rules of loops and branches change the forward equations of this level.
+
+    def nested(self, body: Linearized) -> Level:
+        """The level of a loop body or branch."""
+        return Level(body, self.decisions, self.backward, True, self.origins)
+
+    def replace(self, old: Equation, forward: Equation, recompute: Equation) -> None:
+        """`forward` stands for `old` in the forward program; `recompute` is what a recomputation runs."""
+        self._replaced[old] = forward
+        self.producer.update((v, forward) for v in forward.outputs)
+        self.producer.update((v, recompute) for v in recompute.outputs)
+
+    def insert_before(self, old: Equation, new: Equation) -> None:
+        self._before.setdefault(old, []).append(new)
+        self.producer.update((v, new) for v in new.outputs)
+
+    def note_origin(self, outer: Value, origin: StackedFrom) -> None:
+        self.origins[outer] = origin
+
+    # Availability.
+
+    def decision(self, value: Value) -> Decision:
+        equation = self.producer.get(value)
+        if equation is None or equation.op.effects:
+            return SAVE  # an input or constant of the level; effects are never repeated
+        if isinstance(equation.op, Zeros):
+            return RECOMPUTE
+        return self.decisions.get(value, SAVE if equation.region is None else RECOMPUTE)
+
+    def is_kept(self, value: Value) -> bool:
+        return not isinstance(self.decision(value), Recompute)
+
+    def keep(self, value: Value) -> Value:
+        """Use a kept value in the backward program: it becomes a residual, fetched first if it was offloaded."""
+        decision = self.decision(value)
+        if not isinstance(decision, Offload):
+            self.residuals.setdefault(value, value)
+            return value
+        if value not in self._fetched:
+            moved = Value(jax_compat.memory_type(value.type, decision.destination))
+            self.residuals[value] = moved
+            self._fetched[value] = self.builder.emit(ToMemory(decision.source), [moved], [value.type])[0]
+        return self._fetched[value]
+
+    # Walking.
+
+    def prepare(self) -> None:
+        """Resolve loops and branches first, so that a recomputation that runs one yields all that is needed of it."""
+        for equation in self.linearized.linear:
+            rule = resolve_rules.get(type(equation.op))
+            if rule is not None:
+                self.resolved[equation] = rule(self, equation)
+
+    def transpose(self, cotangents: Sequence[Value | None]) -> list[Value | None]:
+        """Walk backward from cotangents of the tangent outputs to cotangents of the tangent inputs (None: zero)."""
+        self.prepare()
+        for tangent, cotangent in zip(self.linearized.tangent_outputs, cotangents, strict=True):
+            if tangent is not None and cotangent is not None:
+                self._accumulate(tangent, cotangent)
+        for equation in reversed(self.linearized.linear):
+            if any(v in self.cotangents for v in equation.outputs):
+                self.builder.source = equation.source
+                self._transpose_equation(equation)
+        return [None if t is None else self.cotangents.get(t) for t in self.linearized.tangents]
+
+    def _transpose_equation(self, equation: LinearEquation) -> None:
+        op, inputs = equation.op, equation.inputs
+        present = tuple(v in self.cotangents for v in equation.outputs)
+        coefficients = [a for a, is_linear in zip(inputs, equation.linear, strict=True) if not is_linear]
+        if isinstance(op, Primitive):
+            rule = transpose_rule(op, inputs, equation.linear, equation.outputs, present)
+            atoms = self._retrieve(equation, coefficients, rule.program.inputs, rule.used)
+            given = [self.cotangents.pop(v) for v in equation.outputs if v in self.cotangents]
+            found = iter(self.builder.instantiate(rule.program, [*atoms, *given]))
+            results = [None if zero else next(found) for zero in rule.zero]
+        elif isinstance(op, Opaque):
+            program = op.backward()
+            used = _used(program)
+            atoms = self._retrieve(equation, coefficients, program.inputs, used)
+            given = [self._cotangent_or_zeros(v) for v in equation.outputs]
+            results = self.builder.instantiate(program, [*atoms, *given])
+        else:
+            resolved = self.resolved[equation]
+            atoms = self._retrieve(equation, resolved.coefficients, resolved.coefficients, None)
+            results = resolved.step(self.builder, atoms, [self.cotangents.pop(v, None) for v in equation.outputs])
+        tangents = [a for a, is_linear in zip(inputs, equation.linear, strict=True) if is_linear]
+        for tangent, result in zip(tangents, results, strict=True):
+            if result is not None:
+                self._accumulate(tangent, result)  # type: ignore[arg-type]
+
+    def _retrieve(
+        self, equation: LinearEquation, atoms: Sequence[Atom], parameters: Sequence[Any], used: Collection[Value] | None
+    ) -> list[Atom]:
+        """Atoms of the backward program for coefficients; those whose parameter is not used are left as they are."""
+        needed = [a for a, p in zip(atoms, parameters, strict=False) if used is None or p in used]
+        found = self.retrieval.retrieve(needed, equation)
+        return [a if isinstance(a, Literal) else found.get(a, a) for a in atoms]
+
+    def _cotangent_or_zeros(self, value: Value) -> Value:
+        found = self.cotangents.pop(value, None)
+        return found if found is not None else self.builder.zeros(value.type)
+
+    def _accumulate(self, tangent: Value, cotangent: Value) -> None:
+        known = self.cotangents.get(tangent)
+        self.cotangents[tangent] = cotangent if known is None else self.builder.add(known, cotangent)
+
+    def apply(self, tangents: Sequence[Value | None]) -> list[Atom | None]:
+        """Walk forward from tangents of the inputs to tangents of the outputs (None: zero)."""
+        self.prepare()
+        values: dict[Value, Atom] = {
+            t: given for t, given in zip(self.linearized.tangents, tangents, strict=True) if t is not None and given is not None
+        }
+        for equation in self._live_linear():
+            self.builder.source = equation.source
+            self._apply_equation(equation, values)
+        return [None if t is None else values[t] for t in self.linearized.tangent_outputs]
+
+    def _live_linear(self) -> list[LinearEquation]:
+        needed = {t for t in self.linearized.tangent_outputs if t is not None}
+        live = []
+        for equation in reversed(self.linearized.linear):
+            if any(v in needed for v in equation.outputs):
+                live.append(equation)
+                needed.update(a for a, is_linear in zip(equation.inputs, equation.linear, strict=True) if is_linear)  # type: ignore[misc]
+        live.reverse()
+        return live
+
+    def _apply_equation(self, equation: LinearEquation, values: dict[Value, Atom]) -> None:
+        op = equation.op
+        coefficients = [a for a, is_linear in zip(equation.inputs, equation.linear, strict=True) if not is_linear]
+        if isinstance(op, Opaque):
+            program = op.forward()
+            atoms = iter(self._retrieve(equation, coefficients, program.inputs, _used(program)))
+        else:
+            atoms = iter(self._retrieve(equation, coefficients, coefficients, None))
+        inputs = [
+            values[a] if is_linear else next(atoms)  # type: ignore[index]
+            for a, is_linear in zip(equation.inputs, equation.linear, strict=True)
+        ]
+        if isinstance(op, Opaque):
+            results = self.builder.instantiate(op.forward(), inputs)
+        elif equation in self.resolved:
+            resolved = self.resolved[equation]
+            found = self._retrieve(equation, resolved.coefficients, resolved.coefficients, None)
+            results = resolved.step(self.builder, found, inputs)
+        else:
+            results = self.builder.emit(op, inputs, [v.type for v in equation.outputs])
+        values.update(zip(equation.outputs, results, strict=True))
+
+    # The forward side.
+
+    def forward_equations(self) -> list[Equation]:
+        """The primal and coefficient equations, with loops and branches that emit residuals, moves to other memories,
+        and kept values rounded to their type."""
+        result: list[Equation] = []
+        for equation in self.linearized.equations:
+            result.extend(self._before.get(equation, ()))
+            result.append(self._replaced.get(equation, equation))
+        moved = [(v, r) for v, r in self.residuals.items() if r is not v]
+        kept = {v for v, r in self.residuals.items() if self._should_round(v)}
+        result = [e for equation in result for e in _rounded(equation, kept)]
+        for value, residual in moved:
+            decision = self.decision(value)
+            assert isinstance(decision, Offload)
+            source = self.producer[value].source
+            result.append(Equation(ToMemory(decision.destination), [value], [residual], source))
+        return result
+
+    def _should_round(self, value: Value) -> bool:
+        """Sub-32-bit floats that a policy keeps: XLA may hold more digits in the forward pass than are stored, and
+        then gradients would depend on the policy (JAX does the same in its checkpoint)."""
+        equation = self.producer.get(value)
+        if equation is None or equation.region is None or not isinstance(equation.op, (Primitive, Name)):
+            return False
+        return is_floating(value.type) and value.type.dtype.itemsize < 4
+
+    def ordered_residuals(self) -> list[Value]:
+        """Values that are kept, in the order in which the forward program has them."""
+        order: dict[Value, int] = {}
+        for value in (*self.linearized.inputs, *(v for v, _ in self.linearized.constants)):
+            order[value] = len(order)
+        for equation in self.linearized.equations:
+            for e in (*self._before.get(equation, ()), self._replaced.get(equation, equation)):
+                for value in e.outputs:
+                    order.setdefault(value, len(order))
+        return sorted(self.residuals, key=order.__getitem__)
+
+
+def _rounded(equation: Equation, kept: set[Value]) -> list[Equation]:
+    """The equation, followed by roundings of those of its outputs that are in `kept`."""
+    if not any(v in kept for v in equation.outputs):
+        return [equation]
+    raw = [Value(v.type) if v in kept else v for v in equation.outputs]
+    result = [Equation(equation.op, equation.inputs, raw, equation.source, equation.region)]
+    for before, after in zip(raw, equation.outputs, strict=True):
+        if before is not after:
+            op = Primitive(*jax_compat.reduce_precision(after.type.dtype))
+            result.append(Equation(op, [before], [after], equation.source, equation.region))
+    return result
+
+
+def _used(program: Program) -> set[Value]:
+    used = {a for e in program.equations for a in e.inputs if isinstance(a, Value)}
+    used.update(a for a in program.outputs if isinstance(a, Value))
+    return used
