@@ -48,10 +48,11 @@ SAVE, RECOMPUTE = Save(), Recompute()
 @dataclass(frozen=True, eq=False)
 class RegionView:
     """What a policy sees: the primal and coefficient equations of one outermost checkpoint region, those inside its
-    loops, branches and nested regions included, and the linearized program around them."""
+    loops, branches and nested regions included; which of them are inside loops; and the linearized program around."""
 
     region: Region
     equations: Sequence[Equation]
+    in_loops: frozenset[Equation]
     program: Linearized
 
 

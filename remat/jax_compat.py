@@ -188,3 +188,14 @@ def reduce_precision(dtype: Any) -> tuple[Any, dict[str, Any]]:
     """The primitive and parameters that round to a floating point type."""
     info = jnp.finfo(dtype)
     return jex_core.primitives.reduce_precision_p, {"exponent_bits": info.nexp, "mantissa_bits": info.nmant}
+
+
+def policies_are_filtered() -> bool:
+    """Whether JAX asks callable policies about some primitives only (jax_remat3), so that others cannot be kept."""
+    return bool(getattr(jax.config, "jax_remat3", False))
+
+
+class GeneratedName(str):
+    """A name that remat gave to a value, to tell JAX to keep it; it does not count as a user's name."""
+
+    __slots__ = ()

@@ -78,7 +78,7 @@ class _Reader:
     def top_level(self, jaxpr: Any) -> Program:
         self.constants: dict[int, tuple[Value, Any]] = {}
         opened = jax_compat.unwrap(jaxpr)
-        env: dict[Any, Value] = {}
+        env: dict[Any, Atom] = {}
         for variable, array in opened.constants:
             env[variable] = self.constant(array, variable.aval)
         inputs = [_define(env, v) for v in opened.inputs]
@@ -96,7 +96,7 @@ class _Reader:
         """Read a nested jaxpr; the arrays it closes over (with types) become inputs after its own."""
         if id(jaxpr) not in self.nested:
             opened = jax_compat.unwrap(jaxpr)
-            env: dict[Any, Value] = {}
+            env: dict[Any, Atom] = {}
             lifted: dict[int, tuple[Value, Any]] = {}
 
             def lift(array: Any, type: Any) -> Value:
@@ -114,10 +114,13 @@ class _Reader:
         program, arrays, _ = self.nested[id(jaxpr)]
         return program, arrays
 
-    def equations(self, jaxpr_equations: Any, env: dict[Any, Value], constant: Any) -> list[Equation]:
+    def equations(self, jaxpr_equations: Any, env: dict[Any, Atom], constant: Any) -> list[Equation]:
         result = []
         for equation in jaxpr_equations:
             op, lifted = self.op(equation)
+            if isinstance(op, Name) and isinstance(op.tag, jax_compat.GeneratedName):
+                env[equation.outvars[0]] = _read(env, equation.invars[0])
+                continue
             inputs: list[Atom] = [_read(env, v) for v in equation.invars]
             inputs = _place_lifted(op, inputs, [[constant(a, t) for a, t in part] for part in lifted])
             outputs = [_define(env, v) for v in equation.outvars]
@@ -206,13 +209,13 @@ def _context(equation: Any) -> Any:
     return context if mesh is not None and not mesh.empty else None
 
 
-def _define(env: dict[Any, Value], variable: Any) -> Value:
+def _define(env: dict[Any, Atom], variable: Any) -> Value:
     value = Value(variable.aval)
     env[variable] = value
     return value
 
 
-def _read(env: dict[Any, Value], atom: Any) -> Atom:
+def _read(env: dict[Any, Atom], atom: Any) -> Atom:
     if isinstance(atom, jax_compat.Literal):
         return Literal(atom.val, atom.aval)
     return env[atom]

@@ -33,10 +33,11 @@ def decide(program: Linearized) -> dict[Value, Decision]:
 def region_views(program: Linearized) -> list[RegionView]:
     """What each outermost region's policy gets to see."""
     by_region: dict[Region, list[Equation]] = {}
+    in_loops = frozenset(program.equations_in_loops())
     for equation in program.all_equations():
         if equation.region is not None:
             by_region.setdefault(equation.region.outermost, []).append(equation)
-    return [RegionView(region, equations, program) for region, equations in by_region.items()]
+    return [RegionView(region, equations, in_loops, program) for region, equations in by_region.items()]
 
 
 def mark_last_region(program: Linearized) -> None:

@@ -27,8 +27,9 @@ Tangent = Value | None
 class Linearizer(Builder):
     """The state of one linearization: the equations so far, and the tangent of each value that has one."""
 
-    def __init__(self, region: Region | None, in_loop: bool):
+    def __init__(self, region: Region | None, in_loop: bool, copies: dict[Value, Atom] | None = None):
         super().__init__(UNKNOWN, region)
+        self.copies = copies
         self.linear: list[LinearEquation] = []
         self.in_loop = in_loop
 
@@ -61,18 +62,25 @@ class Linearizer(Builder):
             else:
                 outputs = self.emit(equation.op, arguments, [v.type for v in equation.outputs])
             env.update(zip(equation.outputs, outputs, strict=True))
+            if self.copies is not None:
+                self.copies.update(zip(equation.outputs, outputs, strict=True))
         outputs = [a if isinstance(a, Literal) else env[a] for a in program.outputs]
         return outputs, [None if isinstance(a, Literal) else tangent_of.get(a) for a in program.outputs]
 
 
 def linearize_program(
-    program: Program, active: Sequence[bool], region: Region | None = None, in_loop: bool = False
+    program: Program,
+    active: Sequence[bool],
+    region: Region | None = None,
+    in_loop: bool = False,
+    copies: dict[Value, Atom] | None = None,
 ) -> Linearized:
     """Linearize a program with respect to its `active` inputs.
 
-    `region` and `in_loop` say where the program sits, for bodies of loops and branches.
+    `region` and `in_loop` say where the program sits, for bodies of loops and branches. If `copies` is given, it
+    learns what stands in the linearized program for each value of the original.
     """
-    state = Linearizer(region, in_loop)
+    state = Linearizer(region, in_loop, copies)
     inputs = [Value(v.type) for v in program.inputs]
     tangents: list[Tangent] = [
         Value(tangent_type(v.type)) if a and is_differentiable(v.type) else None

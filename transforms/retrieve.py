@@ -39,7 +39,7 @@ class Retrieval:
         values = [a for a in dict.fromkeys(atoms) if isinstance(a, Value)]
         chain = self._chain(values, region)
         if chain:
-            self._recompute(chain, region, wanted_by)
+            self._recompute(chain, wanted_by)
         found: dict[Value, Atom] = {}
         for value in values:
             found[value] = self._lookup(value, region, wanted_by)
@@ -60,7 +60,7 @@ class Retrieval:
             if isinstance(item, Equation):
                 order.append((item, context))
                 continue
-            if level.is_kept(item):
+            if level.is_kept(item, context):
                 continue
             home = self._home(item, context)
             if item in live.get(home, ()):
@@ -76,18 +76,18 @@ class Retrieval:
     def _lookup(self, atom: Atom, region: Region | None, wanted_by: LinearEquation) -> Atom:
         if isinstance(atom, Literal):
             return atom
-        if self.level.is_kept(atom):
+        if self.level.is_kept(atom, region):
             users = self.level.needed_by.setdefault(atom, [])
             if not users or users[-1] is not wanted_by:
                 users.append(wanted_by)
-            return self.level.keep(atom)
+            return self.level.keep(atom, region)
         return self.live[self._home(atom, region)][atom]
 
     def _recompute(
-        self, chain: list[tuple[Equation, Region | None]], region: Region | None, wanted_by: LinearEquation
+        self, chain: list[tuple[Equation, Region | None]], wanted_by: LinearEquation
     ) -> None:
         level, builder = self.level, self.level.builder
-        pinned = self._pin(chain, region, wanted_by)
+        pinned = self._pin(chain, wanted_by)
         source = builder.source
         for equation, home in chain:
             inputs = [
@@ -98,13 +98,12 @@ class Retrieval:
             outputs = builder.emit(equation.op, inputs, [v.type for v in equation.outputs])
             values = self.live.setdefault(home, {})
             for old, new in zip(equation.outputs, outputs, strict=True):
-                if not level.is_kept(old):
-                    values[old] = new
+                values[old] = new
             self.recomputed.append(equation)
         builder.source = source
 
     def _pin(
-        self, chain: list[tuple[Equation, Region | None]], region: Region | None, wanted_by: LinearEquation
+        self, chain: list[tuple[Equation, Region | None]], wanted_by: LinearEquation
     ) -> dict[Value, Atom]:
         """Tie the kept values that a recomputation starts from to the cotangents in flight."""
         level = self.level
@@ -112,17 +111,18 @@ class Retrieval:
             return {}
         if all(isinstance(e.op, Zeros) for e, _ in chain):
             return {}
-        roots = dict.fromkeys(
-            a for e, _ in chain for a in e.inputs if isinstance(a, Value) and level.is_kept(a)
-        )
+        roots = {
+            a: home for e, home in chain for a in e.inputs if isinstance(a, Value) and level.is_kept(a, home)
+        }
         if not roots:
             return {}
-        flight = list(level.cotangents)
-        values: list[Atom] = [self._lookup(r, region, wanted_by) for r in roots]
-        together = [*(level.cotangents[t] for t in flight), *values]
+        kept = {root: self._lookup(root, home, wanted_by) for root, home in roots.items()}
+        together = list(dict.fromkeys([*level.cotangents.values(), *kept.values()]))
         results = level.builder.emit(Barrier(), together, [a.type for a in together])
-        level.cotangents.update(zip(flight, results[: len(flight)], strict=True))
-        return dict(zip(roots, results[len(flight) :], strict=True))
+        after = dict(zip(together, results, strict=True))
+        for tangent, cotangent in level.cotangents.items():
+            level.cotangents[tangent] = after[cotangent]
+        return {root: after[atom] for root, atom in kept.items()}
 
 
 def _is_pinned(region: Region | None) -> bool:

@@ -16,6 +16,7 @@ from remat.decisions import RECOMPUTE, SAVE, Decision, Offload, Recompute
 from remat.ir.linearized import Linearized, LinearEquation, Opaque
 from remat.ir.ops import Name, Op, Primitive, ToMemory, Zeros
 from remat.ir.program import Atom, Equation, Literal, Program, Value
+from remat.ir.region import Region, common_region
 from remat.ir.rewrite import Builder
 from remat.ir.types import is_floating
 from remat.transforms.derivative import transpose as transpose_rule
@@ -62,6 +63,9 @@ class Level:
     residuals: dict[Value, Value] = field(default_factory=dict)
     """From a value of the forward program to what is kept for it: the value itself, or its copy in another memory."""
 
+    kept: dict[Value, Decision] = field(default_factory=dict)
+    """How each residual is kept."""
+
     def __post_init__(self) -> None:
         self.producer: dict[Value, Equation] = {
             v: e for e in self.linearized.equations for v in e.outputs
@@ -100,20 +104,28 @@ class Level:
 
     # Availability.
 
-    def decision(self, value: Value) -> Decision:
+    def decision(self, value: Value, context: Region | None) -> Decision:
+        """What becomes of a value that is needed from `context`.
+
+        Seen from outside a region, the region's results are values of the level around it. A value that is kept for
+        somebody else's sake is there for everyone.
+        """
         equation = self.producer.get(value)
         if equation is None or equation.op.effects:
             return SAVE  # an input or constant of the level; effects are never repeated
         if isinstance(equation.op, Zeros):
             return RECOMPUTE
-        return self.decisions.get(value, SAVE if equation.region is None else RECOMPUTE)
+        known = self.kept.get(value) or self.decisions.get(value)
+        if known is not None:
+            return known
+        return SAVE if common_region(context, equation.region) is None else RECOMPUTE
 
-    def is_kept(self, value: Value) -> bool:
-        return not isinstance(self.decision(value), Recompute)
+    def is_kept(self, value: Value, context: Region | None) -> bool:
+        return not isinstance(self.decision(value, context), Recompute)
 
-    def keep(self, value: Value) -> Value:
+    def keep(self, value: Value, context: Region | None) -> Value:
         """Use a kept value in the backward program: it becomes a residual, fetched first if it was offloaded."""
-        decision = self.decision(value)
+        decision = self.kept.setdefault(value, self.decision(value, context))
         if not isinstance(decision, Offload):
             self.residuals.setdefault(value, value)
             return value
@@ -241,7 +253,7 @@ class Level:
         kept = {v for v, r in self.residuals.items() if self._should_round(v)}
         result = [e for equation in result for e in _rounded(equation, kept)]
         for value, residual in moved:
-            decision = self.decision(value)
+            decision = self.kept[value]
             assert isinstance(decision, Offload)
             source = self.producer[value].source
             result.append(Equation(ToMemory(decision.destination), [value], [residual], source))

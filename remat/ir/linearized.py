@@ -55,20 +55,24 @@ class Linearized:
 
     def all_equations(self) -> Iterator[Equation]:
         """All primal and coefficient equations, those inside differentiated loops and branches included."""
-        for equation, _ in self.equations_with_times():
-            yield equation
-
-    def equations_with_times(self, times: int = 1) -> Iterator[tuple[Equation, int]]:
-        """The same, each with how often it runs: the product of the lengths of the loops around it."""
         bodies = {e.op.equation: e.op for e in self.linear if isinstance(e.op, (LinearScan, LinearCond))}
         for equation in self.equations:
-            yield equation, times
+            yield equation
             op = bodies.get(equation)
             if isinstance(op, LinearScan):
-                yield from op.body.equations_with_times(times * op.length)
+                yield from op.body.all_equations()
             elif isinstance(op, LinearCond):
                 for branch in op.branches:
-                    yield from branch.equations_with_times(times)
+                    yield from branch.all_equations()
+
+    def equations_in_loops(self) -> Iterator[Equation]:
+        """The part of `all_equations` that is inside differentiated loops."""
+        for equation in self.linear:
+            if isinstance(equation.op, LinearScan):
+                yield from equation.op.body.all_equations()
+            elif isinstance(equation.op, LinearCond):
+                for branch in equation.op.branches:
+                    yield from branch.equations_in_loops()
 
 
 @dataclass(frozen=True, eq=False)

@@ -127,3 +127,9 @@ def _parameter(value: Any) -> str:
     text = getattr(value, "__name__", None) or str(value)
     text = " ".join(text.split())
     return text if len(text) <= 60 else f"{text[:57]}..."
+
+
+def paired_texts(first: Program, second: Program) -> tuple[list[str], list[str]]:
+    """The lines of two programs that share values, each value with one name in both."""
+    names = _Names()
+    return list(_program_lines(first, names, "program", False)), list(_program_lines(second, names, "program", False))

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 from jax import lax
 
-from remat.ir.ops import Call, Checkpoint, Cond, Op, Primitive, Scan, Zeros
+from remat.ir.ops import Call, Checkpoint, Cond, Name, Op, Primitive, Scan, While, Zeros
 from remat.ir.program import Atom, Equation, Literal, Program, Value
 from remat.ir.region import Region
 from remat.ir.source import UNKNOWN, Source
@@ -59,25 +60,68 @@ def inline_calls(program: Program) -> Program:
     """The same program with every `call` replaced by the equations of the called program."""
     if not any(isinstance(e.op, Call) for e in program.equations):
         return program
+    return _copy(program, nested=False)
+
+
+def inline_all(program: Program) -> Program:
+    """A copy without calls at any level, in which no nested program stands twice."""
+    return _copy(program, nested=True)
+
+
+def _copy(program: Program, nested: bool) -> Program:
     equations: list[Equation] = []
-    env: Env = {v: v for v in program.inputs}
+    env: Env = {v: v if not nested else Value(v.type) for v in program.inputs}
     env.update((v, v) for v, _ in program.constants)
 
     def walk(body: list[Equation], env: Env) -> None:
         for equation in body:
             inputs = [read(env, a) for a in equation.inputs]
-            if isinstance(equation.op, Call):
-                inner = equation.op.program
-                local: Env = dict(zip(inner.inputs, inputs, strict=True))
-                walk(inner.equations, local)
-                env.update(zip(equation.outputs, (read(local, a) for a in inner.outputs), strict=True))
-            else:
-                outputs = [Value(v.type) for v in equation.outputs]
-                equations.append(Equation(equation.op, inputs, outputs, equation.source, equation.region))
-                env.update(zip(equation.outputs, outputs, strict=True))
+            op = equation.op
+            if isinstance(op, Call):
+                local: Env = dict(zip(op.program.inputs, inputs, strict=True))
+                walk(op.program.equations, local)
+                env.update(zip(equation.outputs, (read(local, a) for a in op.program.outputs), strict=True))
+                continue
+            if nested and op.programs:
+                op = with_programs(op, [_copy(p, nested) for p in op.programs])
+            outputs = [Value(v.type) for v in equation.outputs]
+            equations.append(Equation(op, inputs, outputs, equation.source, equation.region))
+            env.update(zip(equation.outputs, outputs, strict=True))
 
     walk(program.equations, env)
+    inputs = [env[v] for v in program.inputs]
     outputs = [read(env, a) for a in program.outputs]
+    return Program(inputs, equations, outputs, program.constants, program.signature)  # type: ignore[arg-type]
+
+
+def with_programs(op: Op, programs: Sequence[Program]) -> Op:
+    """The same op over other nested programs."""
+    if isinstance(op, Scan):
+        return dataclasses.replace(op, body=programs[0])
+    if isinstance(op, Cond):
+        return dataclasses.replace(op, branches=tuple(programs))
+    if isinstance(op, While):
+        return dataclasses.replace(op, condition=programs[0], body=programs[1])
+    if isinstance(op, (Call, Checkpoint)):
+        return dataclasses.replace(op, program=programs[0])
+    return op
+
+
+def insert_names(program: Program, chosen: dict[Value, Any], tag: Callable[[Any], Any]) -> Program:
+    """Name each value in `chosen`, at every level, with `tag(chosen[value])`; all later uses read the named value."""
+    env: Env = {}
+    equations: list[Equation] = []
+    for equation in program.equations:
+        op = equation.op
+        if op.programs:
+            op = with_programs(op, [insert_names(p, chosen, tag) for p in op.programs])
+        inputs = [env.get(a, a) if isinstance(a, Value) else a for a in equation.inputs]
+        equations.append(Equation(op, inputs, equation.outputs, equation.source, equation.region))
+        for value in equation.outputs:
+            if value in chosen:
+                named = env[value] = Value(value.type)
+                equations.append(Equation(Name(tag(chosen[value])), [value], [named], equation.source, equation.region))
+    outputs = [env.get(a, a) if isinstance(a, Value) else a for a in program.outputs]
     return Program(program.inputs, equations, outputs, program.constants, program.signature)
 
 

@@ -1,0 +1,130 @@
+"""What all policies here share: combination with `|` and `&`, a string form, and JAX's calling protocol.
+
+A policy is a frozen dataclass. `repr` builds it again; `str` is its short form, which `remat.policies.parse` reads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from jax.ad_checkpoint import Offloadable, Recompute as JaxRecompute, Saveable as JaxSaveable
+
+from remat import jax_compat
+from remat.decisions import RECOMPUTE, Decision, Offload, RegionView, Save
+from remat.errors import PolicyError
+from remat.ir.ops import Name, Primitive
+from remat.ir.program import Equation, Value
+
+
+class Combinable:
+    """Policies combine: with `|` either may keep a value, with `&` both must."""
+
+    def decide(self, view: RegionView) -> dict[Value, Decision]:
+        raise NotImplementedError
+
+    def __or__(self, other: Any) -> Any:
+        from remat.policies.combine import Either
+
+        return Either.of(self, other)
+
+    def __ror__(self, other: Any) -> Any:
+        from remat.policies.combine import Either
+
+        return Either.of(other, self)
+
+    def __and__(self, other: Any) -> Any:
+        from remat.policies.combine import Both
+
+        return Both.of(self, other)
+
+    def __rand__(self, other: Any) -> Any:
+        from remat.policies.combine import Both
+
+        return Both.of(other, self)
+
+    @property
+    def mentioned_names(self) -> frozenset[Any]:
+        """Names given with `checkpoint_name` that this policy asks for."""
+        return frozenset()
+
+    def as_jax(self) -> Callable[..., Any] | None:
+        """The object of JAX's own that means the same in every JAX version; None if there is none."""
+        return None
+
+
+@dataclass(frozen=True)
+class PerEquation(Combinable):
+    """A policy that looks at one equation at a time, as JAX's do.
+
+    Subclasses define `decide_primitive` and `decide_name`. Such a policy is also a function of
+    `(primitive, *avals, **params)`, so it can be given to `jax.checkpoint` and to wrappers around it.
+    """
+
+    def decide_primitive(self, primitive: Any, types: tuple[Any, ...], params: dict[str, Any]) -> Decision:
+        """About the outputs of `primitive` applied to inputs of these types."""
+        return RECOMPUTE
+
+    def decide_name(self, tag: Any) -> Decision:
+        """About a value named with `checkpoint_name`."""
+        return RECOMPUTE
+
+    def decide_equation(self, equation: Equation) -> Decision:
+        op = equation.op
+        if isinstance(op, Name):
+            return self.decide_name(op.tag)
+        if isinstance(op, Primitive):
+            return self.decide_primitive(op.primitive, tuple(a.type for a in equation.inputs), op.params)
+        return RECOMPUTE
+
+    def decide(self, view: RegionView) -> dict[Value, Decision]:
+        decisions: dict[Value, Decision] = {}
+        for equation in view.equations:
+            decision = self.decide_equation(equation)
+            if decision is not RECOMPUTE:
+                decisions.update((v, decision) for v in equation.outputs)
+        return decisions
+
+    def __call__(self, primitive: Any, *types: Any, **params: Any) -> Any:
+        """JAX's protocol: True, False or an Offloadable."""
+        if primitive is jax_compat.name_p:
+            decision = self.decide_name(params["name"])
+        else:
+            decision = self.decide_primitive(primitive, types, params)
+        return to_jax(decision, self.may_offload)
+
+    @property
+    def may_offload(self) -> bool:
+        """Whether some answer may be an `Offload`; JAX then wants its own classes in place of booleans."""
+        return False
+
+
+def to_jax(decision: Decision, may_offload: bool) -> Any:
+    if isinstance(decision, Offload):
+        return Offloadable(src=decision.source, dst=decision.destination)
+    if may_offload:
+        return JaxSaveable if isinstance(decision, Save) else JaxRecompute
+    return isinstance(decision, Save)
+
+
+def check_memory(kind: Any, parameter: str) -> str:
+    """A memory space that exists.
+
+    **Raises** `PolicyError` when it does not (JAX accepts anything and treats it as the host).
+    """
+    if kind not in jax_compat.MEMORY_KINDS:
+        raise PolicyError(
+            f"{parameter}={kind!r} is no memory space. Known spaces: {', '.join(map(repr, jax_compat.MEMORY_KINDS))}."
+        )
+    return kind
+
+
+def check_names(names: tuple[Any, ...], constructor: str) -> frozenset[Any]:
+    """Names must be hashable; a single list or tuple is the usual slip."""
+    if len(names) == 1 and isinstance(names[0], (list, tuple, set, frozenset)):
+        raise PolicyError(
+            f"{constructor} takes names as separate arguments, but got {names[0]!r}. Write "
+            f"{constructor}({', '.join(map(repr, names[0]))}) or {constructor}(*names)."
+        )
+    return frozenset(names)

@@ -1,0 +1,89 @@
+"""Combinations: `a | b` keeps what either keeps, `a & b` what both keep."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from remat.decisions import Decision, JaxPolicy, Offload, Policy, Recompute, RegionView, Save, as_policy
+from remat.ir.program import Value
+from remat.policies.base import Combinable
+
+
+@dataclass(frozen=True)
+class Either(Combinable):
+    """A value is kept if one of the policies keeps it. Where both do, the first policy says in which memory, except
+    that keeping it in place wins over moving it away."""
+
+    policies: tuple[Policy, ...]
+
+    @classmethod
+    def of(cls, *policies: Any) -> Either:
+        return cls(_flat(cls, policies))
+
+    def decide(self, view: RegionView) -> dict[Value, Decision]:
+        result: dict[Value, Decision] = {}
+        for policy in self.policies:
+            for value, decision in policy.decide(view).items():
+                known = result.get(value)
+                if known is None or isinstance(known, Recompute) or (isinstance(decision, Save) and isinstance(known, Offload)):
+                    result[value] = decision
+        return result
+
+    @property
+    def mentioned_names(self) -> frozenset[Any]:
+        return frozenset().union(*(getattr(p, "mentioned_names", ()) for p in self.policies))
+
+    def __str__(self) -> str:
+        return "|".join(map(str, self.policies))
+
+
+@dataclass(frozen=True)
+class Both(Combinable):
+    """A value is kept if all of the policies keep it; it is moved away if one of them says so."""
+
+    policies: tuple[Policy, ...]
+
+    @classmethod
+    def of(cls, *policies: Any) -> Both:
+        return cls(_flat(cls, policies))
+
+    def decide(self, view: RegionView) -> dict[Value, Decision]:
+        first, *rest = (policy.decide(view) for policy in self.policies)
+        result: dict[Value, Decision] = {}
+        for value, decision in first.items():
+            answers = [decision, *(other.get(value, Recompute()) for other in rest)]
+            if not any(isinstance(a, Recompute) for a in answers):
+                result[value] = next((a for a in answers if isinstance(a, Offload)), decision)
+        return result
+
+    @property
+    def mentioned_names(self) -> frozenset[Any]:
+        return frozenset().union(*(getattr(p, "mentioned_names", ()) for p in self.policies))
+
+    def __str__(self) -> str:
+        return "&".join(f"({p})" if isinstance(p, Either) else str(p) for p in self.policies)
+
+
+def _flat(kind: Any, policies: tuple[Any, ...]) -> tuple[Policy, ...]:
+    """Policies as objects, with nested combinations of the same kind opened."""
+    from remat.policies.parse import parse
+
+    result: list[Policy] = []
+    for policy in policies:
+        policy = parse(policy) if isinstance(policy, str) else as_policy(policy)
+        result.extend(policy.policies if isinstance(policy, kind) else [policy])
+    return tuple(result)
+
+
+def save_from_both_policies(policy_1: Any, policy_2: Any) -> Either:
+    """Keep what either policy keeps; the same as `policy_1 | policy_2`. Unlike JAX's, it takes offload policies too.
+
+    >>> from remat import policies
+    >>> print(policies.save_from_both_policies(policies.dots_saveable, policies.save_only_these_names("a")))
+    dots|names:a
+    """
+    return Either.of(policy_1, policy_2)
+
+
+__all__ = ["Both", "Either", "JaxPolicy", "save_from_both_policies"]

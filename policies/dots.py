@@ -1,0 +1,88 @@
+"""Keep the results of matrix products and convolutions, which are expensive to compute again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+
+from remat import jax_compat
+from remat.decisions import RECOMPUTE, SAVE, Decision, Offload
+from remat.policies.base import PerEquation, check_memory
+
+
+@dataclass(frozen=True)
+class DotsSaveable(PerEquation):
+    """Results of dot products and convolutions are kept; with `batch_dims=False` only of dot products without batch
+    dimensions, which are those with weights."""
+
+    batch_dims: bool = True
+
+    def decide_primitive(self, primitive: Any, types: tuple[Any, ...], params: dict[str, Any]) -> Decision:
+        if self.batch_dims:
+            return SAVE if primitive.name in jax_compat.dots_primitive_names else RECOMPUTE
+        return SAVE if has_no_batch_dims(primitive, types, params) else RECOMPUTE
+
+    def as_jax(self) -> Callable[..., Any]:
+        known = jax.checkpoint_policies
+        return known.dots_saveable if self.batch_dims else known.dots_with_no_batch_dims_saveable
+
+    def __str__(self) -> str:
+        return "dots" if self.batch_dims else "dots_no_batch"
+
+
+@dataclass(frozen=True)
+class OffloadDotWithNoBatchDims(PerEquation):
+    """Results of dot products without batch dimensions are kept in another memory."""
+
+    offload_src: str
+    offload_dst: str
+
+    def __post_init__(self) -> None:
+        check_memory(self.offload_src, "offload_src")
+        check_memory(self.offload_dst, "offload_dst")
+
+    def decide_primitive(self, primitive: Any, types: tuple[Any, ...], params: dict[str, Any]) -> Decision:
+        if has_no_batch_dims(primitive, types, params):
+            return Offload(self.offload_src, self.offload_dst)
+        return RECOMPUTE
+
+    @property
+    def may_offload(self) -> bool:
+        return True
+
+    def as_jax(self) -> Callable[..., Any]:
+        return jax.checkpoint_policies.offload_dot_with_no_batch_dims(self.offload_src, self.offload_dst)
+
+    def __str__(self) -> str:
+        return f"offload_dots:{self.offload_dst}"
+
+
+def has_no_batch_dims(primitive: Any, types: tuple[Any, ...], params: dict[str, Any]) -> bool:
+    if primitive.name == "dot_general":
+        _, (left, right) = params["dimension_numbers"]
+        return not left and not right
+    return primitive.name == "scaled_matmul_wrapper" and types[0].shape[0] == 1
+
+
+dots_saveable = DotsSaveable()
+dots_with_no_batch_dims_saveable = DotsSaveable(batch_dims=False)
+checkpoint_dots = dots_saveable
+checkpoint_dots_with_no_batch_dims = dots_with_no_batch_dims_saveable
+
+
+def offload_dot_with_no_batch_dims(offload_src: str, offload_dst: str) -> OffloadDotWithNoBatchDims:
+    """Keep results of dot products without batch dimensions in another memory.
+
+    **Arguments**: the memory the values are in and the one they are moved to: `device`, `pinned_host`,
+    `unpinned_host`.
+
+    **Raises** `PolicyError` for any other memory space.
+
+    >>> from remat import policies
+    >>> policies.offload_dot_with_no_batch_dims("device", "pinned_host")
+    OffloadDotWithNoBatchDims(offload_src='device', offload_dst='pinned_host')
+    """
+    return OffloadDotWithNoBatchDims(offload_src, offload_dst)

@@ -1,0 +1,197 @@
+"""Policies about values that were named with `checkpoint_name`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+
+from remat.decisions import RECOMPUTE, SAVE, Decision, Offload, RegionView
+from remat.errors import PolicyError
+from remat.ir.ops import Name
+from remat.ir.program import Value
+from remat.policies.base import PerEquation, check_memory, check_names
+
+
+@dataclass(frozen=True)
+class SaveOnlyTheseNames(PerEquation):
+    """Only values with one of these names are kept."""
+
+    names: frozenset[Any]
+
+    def decide_name(self, tag: Any) -> Decision:
+        return SAVE if tag in self.names else RECOMPUTE
+
+    @property
+    def mentioned_names(self) -> frozenset[Any]:
+        return self.names
+
+    def as_jax(self) -> Callable[..., Any]:
+        return jax.checkpoint_policies.save_only_these_names(*self.names)
+
+    def __str__(self) -> str:
+        return f"names:{_join(self.names)}"
+
+
+@dataclass(frozen=True)
+class SaveAnyNamesButThese(PerEquation):
+    """Named values are kept, unless they have one of these names; values without a name are not."""
+
+    names: frozenset[Any]
+
+    def decide_name(self, tag: Any) -> Decision:
+        return RECOMPUTE if tag in self.names else SAVE
+
+    @property
+    def mentioned_names(self) -> frozenset[Any]:
+        return self.names
+
+    def as_jax(self) -> Callable[..., Any]:
+        return jax.checkpoint_policies.save_any_names_but_these(*self.names)
+
+    def __str__(self) -> str:
+        return f"names_but:{_join(self.names)}"
+
+
+@dataclass(frozen=True)
+class SaveAnythingExceptTheseNames(PerEquation):
+    """Everything is kept, as without `checkpoint`, except values with one of these names.
+
+    In JAX the policy of this name keeps everything, the excluded names too. Here the value that carries an excluded
+    name is recomputed, and so is the value it was given to (the same bytes under no name).
+    """
+
+    names: frozenset[Any]
+
+    def decide_primitive(self, primitive: Any, types: tuple[Any, ...], params: dict[str, Any]) -> Decision:
+        return SAVE
+
+    def decide_name(self, tag: Any) -> Decision:
+        return RECOMPUTE if tag in self.names else SAVE
+
+    def decide(self, view: RegionView) -> dict[Value, Decision]:
+        decisions: dict[Value, Decision] = {v: SAVE for e in view.equations for v in e.outputs}
+        for equation in reversed(view.equations):
+            if isinstance(equation.op, Name):
+                named, original = equation.outputs[0], equation.inputs[0]
+                if equation.op.tag in self.names or named not in decisions:
+                    decisions.pop(named, None)
+                    if isinstance(original, Value):
+                        decisions.pop(original, None)
+        return decisions
+
+    @property
+    def mentioned_names(self) -> frozenset[Any]:
+        return self.names
+
+    def __str__(self) -> str:
+        return f"except:{_join(self.names)}"
+
+
+@dataclass(frozen=True)
+class SaveAndOffloadOnlyTheseNames(PerEquation):
+    """Values with some names are kept where they are, those with other names in another memory."""
+
+    names_which_can_be_saved: frozenset[Any]
+    names_which_can_be_offloaded: frozenset[Any]
+    offload_src: str
+    offload_dst: str
+
+    def __post_init__(self) -> None:
+        check_memory(self.offload_src, "offload_src")
+        check_memory(self.offload_dst, "offload_dst")
+        both = self.names_which_can_be_saved & self.names_which_can_be_offloaded
+        if both:
+            raise PolicyError(
+                f"the names {_join(both)} are in both names_which_can_be_saved and names_which_can_be_offloaded. A "
+                "value is either kept where it is or moved; take each name out of one of the two."
+            )
+
+    def decide_name(self, tag: Any) -> Decision:
+        if tag in self.names_which_can_be_saved:
+            return SAVE
+        if tag in self.names_which_can_be_offloaded:
+            return Offload(self.offload_src, self.offload_dst)
+        return RECOMPUTE
+
+    @property
+    def mentioned_names(self) -> frozenset[Any]:
+        return self.names_which_can_be_saved | self.names_which_can_be_offloaded
+
+    @property
+    def may_offload(self) -> bool:
+        return True
+
+    def as_jax(self) -> Callable[..., Any]:
+        return jax.checkpoint_policies.save_and_offload_only_these_names(
+            names_which_can_be_saved=sorted(self.names_which_can_be_saved, key=str),
+            names_which_can_be_offloaded=sorted(self.names_which_can_be_offloaded, key=str),
+            offload_src=self.offload_src,
+            offload_dst=self.offload_dst,
+        )
+
+    def __str__(self) -> str:
+        offload = f"offload:{_join(self.names_which_can_be_offloaded)}"
+        if self.offload_dst != "pinned_host":
+            offload += f"@{self.offload_dst}"
+        if not self.names_which_can_be_saved:
+            return offload
+        return f"names:{_join(self.names_which_can_be_saved)}|{offload}"
+
+
+def _join(names: Iterable[Any]) -> str:
+    return ",".join(sorted(map(str, names)))
+
+
+def save_only_these_names(*names_which_can_be_saved: Any) -> SaveOnlyTheseNames:
+    """Keep only values with one of these names.
+
+    >>> from remat import policies
+    >>> print(policies.save_only_these_names("a", "b"))
+    names:a,b
+    """
+    return SaveOnlyTheseNames(check_names(names_which_can_be_saved, "save_only_these_names"))
+
+
+def save_any_names_but_these(*names_not_to_save: Any) -> SaveAnyNamesButThese:
+    """Keep named values, except those with one of these names; nothing without a name is kept.
+
+    >>> from remat import policies
+    >>> print(policies.save_any_names_but_these("a"))
+    names_but:a
+    """
+    return SaveAnyNamesButThese(check_names(names_not_to_save, "save_any_names_but_these"))
+
+
+def save_anything_except_these_names(*names_not_to_save: Any) -> SaveAnythingExceptTheseNames:
+    """Keep everything the backward pass needs, except values with one of these names.
+
+    >>> from remat import policies
+    >>> print(policies.save_anything_except_these_names("a"))
+    except:a
+    """
+    return SaveAnythingExceptTheseNames(check_names(names_not_to_save, "save_anything_except_these_names"))
+
+
+def save_and_offload_only_these_names(
+    *,
+    names_which_can_be_saved: Iterable[Any],
+    names_which_can_be_offloaded: Iterable[Any],
+    offload_src: str,
+    offload_dst: str,
+) -> SaveAndOffloadOnlyTheseNames:
+    """Keep values with some names where they are, and values with other names in another memory.
+
+    **Raises** `PolicyError` when a name is in both lists, or a memory space does not exist.
+
+    >>> from remat import policies
+    >>> print(policies.save_and_offload_only_these_names(
+    ...     names_which_can_be_saved=["y"], names_which_can_be_offloaded=["z"],
+    ...     offload_src="device", offload_dst="pinned_host"))
+    names:y|offload:z
+    """
+    return SaveAndOffloadOnlyTheseNames(
+        frozenset(names_which_can_be_saved), frozenset(names_which_can_be_offloaded), offload_src, offload_dst
+    )

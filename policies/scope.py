@@ -1,0 +1,98 @@
+"""Policies that rule over a part of a function: a name scope, a function, or the bodies of loops."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from remat.decisions import SAVE, Decision, Policy, RegionView, as_policy
+from remat.ir.program import Equation, Value
+from remat.policies.base import Combinable
+from remat.policies.combine import Both, Either
+
+
+@dataclass(frozen=True)
+class Within(Combinable):
+    """`policy` decides about equations in a scope; nothing else is kept.
+
+    A scope is a `jax.named_scope` path or a part of one (`encoder/layer_0`), or the name of the Python function that
+    the equation was written in.
+    """
+
+    scope: str
+    policy: Policy
+
+    def decide(self, view: RegionView) -> dict[Value, Decision]:
+        inside = [e for e in view.equations if self.contains(e)]
+        return self.policy.decide(dataclasses.replace(view, equations=inside))
+
+    def contains(self, equation: Equation) -> bool:
+        if f"/{self.scope}/" in f"/{equation.source.scope}/":
+            return True
+        function = equation.source.position.function
+        return self.scope in (function, function.rsplit(".", 1)[-1])
+
+    @property
+    def mentioned_names(self) -> frozenset[Any]:
+        return getattr(self.policy, "mentioned_names", frozenset())
+
+    def __str__(self) -> str:
+        return f"within:{self.scope}:{_inner(self.policy)}"
+
+
+@dataclass(frozen=True)
+class ScanBody(Combinable):
+    """Each iteration of each loop is a region of its own under `policy`; outside loops everything is kept."""
+
+    policy: Policy
+
+    def decide(self, view: RegionView) -> dict[Value, Decision]:
+        outside = {v: SAVE for e in view.equations if e not in view.in_loops for v in e.outputs}
+        inside = [e for e in view.equations if e in view.in_loops]
+        return {**outside, **self.policy.decide(dataclasses.replace(view, equations=inside))}
+
+    @property
+    def mentioned_names(self) -> frozenset[Any]:
+        return getattr(self.policy, "mentioned_names", frozenset())
+
+    def __str__(self) -> str:
+        return f"scan_body:{_inner(self.policy)}"
+
+
+def within(scope: str | Callable[..., Any], policy: Any) -> Within:
+    """Let `policy` decide about one part of a function; values elsewhere are not kept.
+
+    **Arguments**
+
+    - `scope`: a `jax.named_scope` path (or a part of it), a function, or a function's name.
+    - `policy`: any policy or its string form.
+
+    >>> from remat import policies
+    >>> print(policies.within("attention", "dots") | policies.within("mlp", "names:hidden"))
+    within:attention:dots|within:mlp:names:hidden
+    """
+    name = scope if isinstance(scope, str) else scope.__name__
+    return Within(name, _policy(policy))
+
+
+def scan_body(policy: Any) -> ScanBody:
+    """Make each iteration of each `scan` a region of its own under `policy`, without touching the model.
+
+    >>> from remat import policies
+    >>> print(policies.scan_body("nothing"))
+    scan_body:nothing
+    """
+    return ScanBody(_policy(policy))
+
+
+def _policy(policy: Any) -> Policy:
+    from remat.policies.parse import parse
+
+    return parse(policy) if isinstance(policy, str) else as_policy(policy)
+
+
+def _inner(policy: Policy) -> str:
+    """The string form of a policy inside another; combinations need parentheses."""
+    return f"({policy})" if isinstance(policy, (Either, Both)) else str(policy)

@@ -1,0 +1,29 @@
+"""remat: gradient checkpointing for JAX that says what it keeps.
+
+Public names are re-exported here; the one-page map of the package is ARCHITECTURE.md.
+"""
+
+from remat import policies as policies
+from remat.autodiff import grad as grad
+from remat.autodiff import jvp as jvp
+from remat.autodiff import linearize as linearize
+from remat.autodiff import value_and_grad as value_and_grad
+from remat.autodiff import vjp as vjp
+from remat.checkpoint import checkpoint as checkpoint
+from remat.checkpoint import checkpoint as remat
+from remat.checkpoint import checkpoint_name as checkpoint_name
+from remat.checkpoint import checkpoint_name as name
+from remat.errors import RematError as RematError
+from remat.errors import RematWarning as RematWarning
+from remat.errors import UnknownNameWarning as UnknownNameWarning
+from remat.inspect.residuals import Residual as Residual
+from remat.inspect.residuals import Residuals as Residuals
+from remat.inspect.residuals import saved_residuals as saved_residuals
+from remat.ir.program import Program as Program
+from remat.lower import lower as lower
+from remat.recursive import recursive_checkpoint as recursive_checkpoint
+from remat.report.show import print_fwd_bwd as print_fwd_bwd
+from remat.report.show import print_saved_residuals as print_saved_residuals
+from remat.trace import trace as trace
+
+__version__ = "0.1.0"

@@ -1,0 +1,325 @@
+"""`checkpoint` and `checkpoint_name`: regions, and names for the values in them.
+
+`remat.checkpoint` lowers to `jax.checkpoint`, so it works under every JAX transformation and in code that never heard
+of remat. `remat.grad` finds the region in the traced function and gets our policy back from it.
+
+For policies that JAX has under the same name, JAX's object is handed over. For all others the decisions are made here,
+on the traced function: each value to keep gets a unique generated name, and JAX is told to keep those names. That
+works in every version of JAX, including those in which JAX ignores callable policies. Coefficients (values that only
+derivative rules make, like the `cos` of a `sin`) have no place to put a name, so under JAX's own `grad` they are
+recomputed from the values kept.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+from collections.abc import Callable, Sequence
+from typing import Any, ParamSpec, TypeVar, overload
+
+import jax
+
+from remat import jax_compat
+from remat.decisions import JaxPolicy, Offload, Policy, Save, as_policy, remember_origin
+from remat.errors import ArgumentTypeError, PolicyError
+from remat.ir.ops import Checkpoint
+from remat.ir.program import Equation, Program, Value
+from remat.ir.rewrite import inline_all, insert_names
+from remat.ir.source import UNKNOWN
+from remat.ir.types import is_differentiable
+from remat.lower import evaluate
+from remat.policies.parse import parse
+from remat.signature import flatten_arguments, flatten_outputs, function_name, is_array
+from remat.statics import Statics
+from remat.trace import read_jaxpr
+from remat.transforms.decide import region_views, warn_of_unknown_names
+from remat.transforms.linearize import linearize_program
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+@overload
+def checkpoint(
+    fun: Callable[P, R],
+    /,
+    *,
+    policy: Any = None,
+    prevent_cse: Any = True,
+    static_argnums: int | Sequence[int] = (),
+    static_argnames: str | Sequence[str] = (),
+) -> Callable[P, R]: ...
+@overload
+def checkpoint(
+    fun: None = None,
+    /,
+    *,
+    policy: Any = None,
+    prevent_cse: Any = True,
+    static_argnums: int | Sequence[int] = (),
+    static_argnames: str | Sequence[str] = (),
+) -> Callable[[Callable[P, R]], Callable[P, R]]: ...
+def checkpoint(
+    fun: Any = None,
+    /,
+    *,
+    policy: Any = None,
+    prevent_cse: Any = True,
+    static_argnums: int | Sequence[int] = (),
+    static_argnames: str | Sequence[str] = (),
+) -> Any:
+    """Make a function a region whose intermediate values are recomputed in the backward pass, but for those that
+    `policy` keeps.
+
+    **Arguments**
+
+    - `fun`: the function. Without it, a decorator is returned: `@checkpoint` and `@checkpoint(policy=...)` both work.
+    - `policy`: a member of `remat.policies`, its string form (`"dots"`, `"names:a,b"`), a member of
+      `jax.checkpoint_policies`, or a function in JAX's protocol. None keeps nothing but the inputs.
+    - `prevent_cse`: whether XLA is kept from merging the recomputation with the forward pass. True is right, except
+      where nothing could be merged (inside `scan`, where remat leaves it out by itself). A pytree prefix of the
+      arguments gives an answer for each argument.
+    - `static_argnums`, `static_argnames`: arguments that are Python values and not arrays, by position or by name.
+      They may be passed by position or by keyword, and need not be hashable.
+
+    Python booleans and leaves that are no arrays (strings, functions, None) are static without being declared.
+
+    **Returns** a function of the same arguments and results. Under the outermost of several nested regions, its
+    policy decides for all of them.
+
+    **Raises** `PolicyTypeError`, `PolicyError` for bad policies, `ArgumentError`, `ArgumentTypeError` for bad static
+    arguments.
+
+    >>> import jax.numpy as jnp, remat
+    >>> @remat.checkpoint(policy="dots")
+    ... def layer(w, x):
+    ...     return jnp.tanh(w @ x)
+    >>> remat.grad(lambda w: layer(w, jnp.ones(2)).sum())(jnp.zeros((2, 2))).tolist()
+    [[1.0, 1.0], [1.0, 1.0]]
+    """
+    if fun is None:
+        return functools.partial(
+            checkpoint,
+            policy=policy,
+            prevent_cse=prevent_cse,
+            static_argnums=static_argnums,
+            static_argnames=static_argnames,
+        )
+    if not callable(fun):
+        raise ArgumentTypeError(
+            f"remat.checkpoint takes a function, but got {fun!r} of type {type(fun).__name__}. Options are passed by "
+            "keyword: remat.checkpoint(fun, policy=...)."
+        )
+    chosen = resolve_policy(policy)
+    statics = Statics.of(fun, static_argnums, static_argnames)
+    _check_prevent_cse(prevent_cse)
+
+    @functools.wraps(fun)
+    def checkpointed(*args: Any, **kwargs: Any) -> Any:
+        return _call_region(fun, chosen, prevent_cse, statics, args, kwargs)
+
+    return checkpointed
+
+
+def checkpoint_name(x: Any, name: Any) -> Any:
+    """Give a value a name that policies can ask for. It is the identity.
+
+    **Arguments**
+
+    - `x`: an array or a pytree; each array leaf gets the name, other leaves pass through.
+    - `name`: usually a string.
+
+    **Returns** `x`, named. Code after it has to use the returned value: the name is on the result, not on `x`.
+
+    >>> import jax.numpy as jnp, remat
+    >>> f = lambda x: remat.checkpoint_name(jnp.sin(x), "s") * 2
+    >>> print(remat.trace(f)(1.0))
+    program(a: f32[])
+      b: f32[] = sin a
+      c: f32[] = name[s] b
+      d: f32[] = mul c 2.0
+      return d
+    """
+    try:
+        hash(name)
+    except TypeError:
+        raise ArgumentTypeError(f"the name of a checkpoint_name must be hashable, but is {name!r}. Use a string.") from None
+    return jax.tree.map(lambda leaf: jax_compat.checkpoint_name(leaf, name) if is_array(leaf) else leaf, x)
+
+
+def resolve_policy(policy: Any) -> Policy | None:
+    """A policy object from whatever a user may give; None stays None."""
+    if policy is None:
+        return None
+    if isinstance(policy, str):
+        return parse(policy)
+    if policy in _CONSTRUCTORS:
+        name = _CONSTRUCTORS[policy]
+        raise PolicyError(
+            f"{name} makes a policy, but was given without being called. Write policy={name}(...) with its arguments."
+        )
+    return as_policy(policy)
+
+
+def _constructors() -> dict[Any, str]:
+    """Functions that make policies, of ours and of JAX's."""
+    from remat import policies as ours
+
+    names = (
+        "save_only_these_names",
+        "save_any_names_but_these",
+        "save_anything_except_these_names",
+        "save_and_offload_only_these_names",
+        "save_from_both_policies",
+        "offload_dot_with_no_batch_dims",
+    )
+    found = {getattr(ours, n): f"policies.{n}" for n in names}
+    found.update({getattr(jax.checkpoint_policies, n): f"jax.checkpoint_policies.{n}" for n in names})
+    found.update({ours.within: "policies.within", ours.scan_body: "policies.scan_body", parse: "policies.parse"})
+    return found
+
+
+class _Lazy(dict[Any, str]):
+    def __contains__(self, key: object) -> bool:
+        if not self:
+            self.update(_constructors())
+        try:
+            return super().__contains__(key)
+        except TypeError:
+            return False
+
+
+_CONSTRUCTORS: dict[Any, str] = _Lazy()
+
+
+def _check_prevent_cse(prevent_cse: Any) -> None:
+    flags = jax.tree.leaves(prevent_cse)
+    if not flags or not all(isinstance(f, bool) for f in flags):
+        raise ArgumentTypeError(
+            f"prevent_cse must be True, False, or a pytree prefix of the arguments with such leaves, but is {prevent_cse!r}."
+        )
+
+
+def _call_region(
+    fun: Callable[..., Any],
+    policy: Policy | None,
+    prevent_cse: Any,
+    statics: Statics,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+) -> Any:
+    """Bind the region for one call: trace the function under `jax.checkpoint` and evaluate the traced equation."""
+    args, kwargs = statics.wrap(args, kwargs)
+    arguments = flatten_arguments(fun, args, kwargs, lambda leaf: is_array(leaf) and not isinstance(leaf, bool))
+    structures: list[Any] = []
+
+    def region(*leaves: Any) -> list[Any]:
+        given, named = statics.unwrap(*arguments.rebuild(leaves))
+        arrays, structure = flatten_outputs(fun, fun(*given, **named))
+        structures.append(structure)
+        return arrays
+
+    region.__name__ = region.__qualname__ = function_name(fun)
+    leaves = arguments.leaves
+    flags = prevent_cse if isinstance(prevent_cse, bool) else _flags_of_leaves(prevent_cse, args, arguments)
+    body, jax_policy = region, None
+    if policy is not None:
+        jax_policy = _jax_policy(policy)
+        if jax_policy is None:
+            body, jax_policy = _named_region(region, policy, leaves)
+        remember_origin(jax_policy, policy)
+    jaxpr = jax.make_jaxpr(jax.checkpoint(body, policy=jax_policy, prevent_cse=flags))(*leaves)
+    if policy is not None and getattr(policy, "mentioned_names", None):
+        warn_of_unknown_names(policy, _all_equations(read_jaxpr(jaxpr)), f"{function_name(fun)}", stacklevel=4)
+    outputs = jax.core.eval_jaxpr(getattr(jaxpr, "jaxpr", jaxpr), jaxpr.consts, *leaves)
+    return structures[0].build(outputs)
+
+
+def _flags_of_leaves(prefix: Any, args: tuple[Any, ...], arguments: Any) -> tuple[bool, ...]:
+    """`prevent_cse` for each traced leaf; leaves of keyword arguments get True."""
+    full = jax.tree.map(lambda flag, part: jax.tree.map(lambda _: flag, part), tuple(prefix), args)
+    flags = jax.tree.leaves(full)
+    static = arguments.structure.statics
+    chosen = [f for i, f in enumerate(flags) if i not in static]
+    return tuple(chosen + [True] * (len(arguments.leaves) - len(chosen)))
+
+
+def _jax_policy(policy: Policy) -> Any:
+    """JAX's own object for a policy; None where there is none that works in this version and mode of JAX."""
+    if isinstance(policy, JaxPolicy):
+        known = policy.callable in vars(jax.checkpoint_policies).values() or jax_compat.policy_names(policy.callable)
+        return policy.callable if known or not jax_compat.policies_are_filtered() else None
+    make = getattr(policy, "as_jax", None)
+    return make() if make is not None else None
+
+
+def _all_equations(program: Program) -> list[Equation]:
+    found: list[Equation] = []
+    stack = [program]
+    while stack:
+        for equation in stack.pop().equations:
+            found.append(equation)
+            stack.extend(equation.op.programs)
+    return found
+
+
+# Keeping decisions by generated names.
+
+_serial = itertools.count()
+
+
+def _named_region(region: Callable[..., Any], policy: Policy, leaves: list[Any]) -> tuple[Callable[..., Any], Any]:
+    """The region with a generated name on each value to keep, and the policy in JAX's terms that keeps those names."""
+    program = read_jaxpr(jax.make_jaxpr(region)(*leaves))
+    prefix = f"remat:{next(_serial)}"
+    saved, offloaded, memories = [], [], set()
+
+    def tag(decision: Save | Offload) -> str:
+        kept = jax_compat.GeneratedName(f"{prefix}:{len(saved) + len(offloaded)}")
+        if isinstance(decision, Offload):
+            memories.add((decision.source, decision.destination))
+            offloaded.append(kept)
+        else:
+            saved.append(kept)
+        return kept
+
+    program = inline_all(program)
+    named = insert_names(program, decide_alone(program, policy), tag)
+    if len(memories) > 1:
+        raise PolicyError(
+            f"the policy {policy} moves values to several memories ({sorted(memories)}), which jax.checkpoint cannot. "
+            "Use one pair of memories, or differentiate with remat.grad."
+        )
+
+    def body(*xs: Any) -> list[Any]:
+        return evaluate(named, xs)
+
+    body.__name__ = body.__qualname__ = region.__name__
+    if not memories:
+        return body, jax.checkpoint_policies.save_only_these_names(*saved)
+    source, destination = memories.pop()
+    return body, jax.checkpoint_policies.save_and_offload_only_these_names(
+        names_which_can_be_saved=saved,
+        names_which_can_be_offloaded=offloaded,
+        offload_src=source,
+        offload_dst=destination,
+    )
+
+
+def decide_alone(program: Program, policy: Policy) -> dict[Value, Save | Offload]:
+    """What a policy decides about the values of a program, taken as one region with all inputs differentiated."""
+    closed = Program([*program.inputs, *(v for v, _ in program.constants)], program.equations, program.outputs)
+    outputs = [Value(t) for t in program.output_types]
+    region = Equation(Checkpoint(closed, policy), closed.inputs, outputs, UNKNOWN)
+    whole = Program(program.inputs, [region], list(outputs), program.constants)
+    copies: dict[Value, Any] = {}
+    linearized = linearize_program(whole, [is_differentiable(v.type) for v in program.inputs], copies=copies)
+    decisions: dict[Value, Any] = {}
+    for view in region_views(linearized):
+        decisions.update(policy.decide(view))
+    found: dict[Value, Save | Offload] = {}
+    for original, copy in copies.items():
+        decision = decisions.get(copy)
+        if isinstance(decision, (Save, Offload)):
+            found[original] = decision
+    return found
