@@ -17,6 +17,7 @@ from remat import jax_compat
 from remat.errors import ArgumentError, ArgumentTypeError
 from remat.ir.ops import (
     Barrier,
+    Block,
     Call,
     Checkpoint,
     Cond,
@@ -131,6 +132,10 @@ def _call(op: Call, equation: Equation, inputs: list[Any]) -> list[Any]:
     return [_constrain(x, s) for x, s in itertools.zip_longest(evaluate(op.program, inputs), asked or ())]
 
 
+def _block(op: Block, equation: Equation, inputs: list[Any]) -> list[Any]:
+    return evaluate(op.program, inputs)
+
+
 def _constrain(x: Any, sharding: Any) -> Any:
     return lax.with_sharding_constraint(x, sharding) if isinstance(sharding, jax.sharding.Sharding) else x
 
@@ -202,6 +207,7 @@ lower_rules: dict[type[Op], Callable[[Any, Equation, list[Any]], list[Any]]] = {
     Primitive: _primitive,
     Name: _name,
     Call: _call,
+    Block: _block,
     Checkpoint: _checkpoint,
     Scan: _scan,
     Cond: _cond,

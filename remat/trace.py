@@ -14,6 +14,7 @@ import jax
 from remat import jax_compat
 from remat.ir.check import check_program
 from remat.ir.ops import Call, Checkpoint, Cond, Name, Op, Primitive, Scan, While
+from remat.ir.references import group_references
 from remat.ir.program import Atom, Equation, Literal, Program, Value
 from remat.ir.source import Source
 from remat.signature import Arguments, flatten_arguments, flatten_outputs
@@ -84,6 +85,7 @@ class _Reader:
         inputs = [_define(env, v) for v in opened.inputs]
         equations = self.equations(opened.equations, env, self.constant)
         outputs = [_read(env, v) for v in opened.outputs]
+        equations = group_references(equations, outputs)
         return Program(inputs, equations, outputs, list(self.constants.values()))
 
     def constant(self, array: Any, type: Any) -> Value:
@@ -109,6 +111,7 @@ class _Reader:
                 env[variable] = lift(array, variable.aval)
             equations = self.equations(opened.equations, env, lift)
             outputs = [_read(env, v) for v in opened.outputs]
+            equations = group_references(equations, outputs)
             program = Program([*inputs, *(v for v, _ in lifted.values())], equations, outputs)
             self.nested[id(jaxpr)] = (program, [(a, v.type) for v, a in lifted.values()], jaxpr)
         program, arrays, _ = self.nested[id(jaxpr)]

@@ -13,7 +13,7 @@ from typing import Any
 from remat import jax_compat
 from remat.errors import RematError, ReverseModeError
 from remat.ir.linearized import Linearized, LinearEquation, Opaque
-from remat.ir.ops import Barrier, Call, Checkpoint, Name, Op, Primitive, ToMemory, While, Zeros
+from remat.ir.ops import Barrier, Block, Call, Checkpoint, Name, Op, Primitive, ToMemory, While, Zeros
 from remat.ir.program import Atom, Equation, Literal, Program, Value
 from remat.ir.region import Region
 from remat.ir.rewrite import Builder
@@ -262,6 +262,7 @@ linearize_rules: dict[type[Op], Rule] = {
     Primitive: _primitive,
     Name: _name,
     Call: _call,
+    Block: _through_vjp,
     Checkpoint: _checkpoint,
     While: _while,
 }

@@ -70,6 +70,26 @@ class Call(Op):
 
 
 @dataclass(frozen=True, eq=False)
+class Block(Op):
+    """Equations that share mutable state and are known only together (see `remat.ir.references`)."""
+
+    program: Program
+    name: ClassVar[str] = "block"
+
+    @property
+    def programs(self) -> tuple[Program, ...]:
+        return (self.program,)
+
+    @property
+    def effects(self) -> frozenset[Any]:
+        """What is left when the state, which nobody outside sees, is taken away."""
+        return frozenset(e for e in super().effects if e.__class__.__name__ not in STATE_EFFECTS)
+
+
+STATE_EFFECTS = frozenset({"ReadEffect", "WriteEffect", "AccumEffect", "InternalMutableArrayEffect"})
+
+
+@dataclass(frozen=True, eq=False)
 class Checkpoint(Op):
     """A region whose values are recomputed in the backward pass unless `policy` saves them."""
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from remat.ir.ops import Call, Checkpoint, Cond, Name, Op, Primitive, Scan, ToMemory, While, Zeros
+from remat.ir.ops import Block, Call, Checkpoint, Cond, Name, Op, Primitive, Scan, ToMemory, While, Zeros
 from remat.ir.program import Atom, Equation, Literal, Program, Value
 from remat.ir.types import short_text, size_in_bytes
 
@@ -94,7 +94,7 @@ def _nested(op: Op) -> list[tuple[str, Program]]:
         return [(f"branch {k}", branch) for k, branch in enumerate(op.branches)]
     if isinstance(op, While):
         return [("condition", op.condition), ("body", op.body)]
-    if isinstance(op, (Call, Checkpoint)):
+    if isinstance(op, (Block, Call, Checkpoint)):
         return [(op.name, op.program)]
     return []
 
