@@ -1,57 +1,23 @@
-"""What all policies here share: combination with `|` and `&`, a string form, and JAX's calling protocol.
+"""Policies that look at one equation at a time, and checks that several families share.
 
 A policy is a frozen dataclass. `repr` builds it again; `str` is its short form, which `remat.policies.parse` reads.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from jax.ad_checkpoint import Offloadable, Recompute as JaxRecompute, Saveable as JaxSaveable
+from jax.ad_checkpoint import Offloadable
+from jax.ad_checkpoint import Recompute as JaxRecompute
+from jax.ad_checkpoint import Saveable as JaxSaveable
 
 from remat import jax_compat
 from remat.decisions import RECOMPUTE, Decision, Offload, RegionView, Save
 from remat.errors import PolicyError
 from remat.ir.ops import Name, Primitive
 from remat.ir.program import Equation, Value
-
-
-class Combinable:
-    """Policies combine: with `|` either may keep a value, with `&` both must."""
-
-    def decide(self, view: RegionView) -> dict[Value, Decision]:
-        raise NotImplementedError
-
-    def __or__(self, other: Any) -> Any:
-        from remat.policies.combine import Either
-
-        return Either.of(self, other)
-
-    def __ror__(self, other: Any) -> Any:
-        from remat.policies.combine import Either
-
-        return Either.of(other, self)
-
-    def __and__(self, other: Any) -> Any:
-        from remat.policies.combine import Both
-
-        return Both.of(self, other)
-
-    def __rand__(self, other: Any) -> Any:
-        from remat.policies.combine import Both
-
-        return Both.of(other, self)
-
-    @property
-    def mentioned_names(self) -> frozenset[Any]:
-        """Names given with `checkpoint_name` that this policy asks for."""
-        return frozenset()
-
-    def as_jax(self) -> Callable[..., Any] | None:
-        """The object of JAX's own that means the same in every JAX version; None if there is none."""
-        return None
+from remat.policies.algebra import Combinable
 
 
 @dataclass(frozen=True)

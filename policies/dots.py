@@ -11,6 +11,7 @@ import jax
 from remat import jax_compat
 from remat.decisions import RECOMPUTE, SAVE, Decision, Offload
 from remat.policies.base import PerEquation, check_memory
+from remat.policies.parse import WITH_ARGUMENT, WORDS
 
 
 @dataclass(frozen=True)
@@ -86,3 +87,10 @@ def offload_dot_with_no_batch_dims(offload_src: str, offload_dst: str) -> Offloa
     OffloadDotWithNoBatchDims(offload_src='device', offload_dst='pinned_host')
     """
     return OffloadDotWithNoBatchDims(offload_src, offload_dst)
+
+
+WORDS.update({"dots": dots_saveable, "dots_no_batch": dots_with_no_batch_dims_saveable})
+WORDS.update({"dots_saveable": dots_saveable, "checkpoint_dots": dots_saveable})
+WORDS["dots_with_no_batch_dims_saveable"] = dots_with_no_batch_dims_saveable
+WORDS["checkpoint_dots_with_no_batch_dims"] = dots_with_no_batch_dims_saveable
+WITH_ARGUMENT["offload_dots"] = (lambda memory: offload_dot_with_no_batch_dims("device", memory), "pinned_host")

@@ -11,6 +11,7 @@ import jax
 from remat.decisions import RECOMPUTE, SAVE, Decision, RegionView
 from remat.ir.program import Value
 from remat.policies.base import PerEquation
+from remat.policies.parse import WORDS
 
 
 @dataclass(frozen=True)
@@ -49,3 +50,6 @@ class NothingSaveable(PerEquation):
 
 everything_saveable = EverythingSaveable()
 nothing_saveable = NothingSaveable()
+
+WORDS.update({"everything": everything_saveable, "nothing": nothing_saveable})
+WORDS.update({"everything_saveable": everything_saveable, "nothing_saveable": nothing_saveable})

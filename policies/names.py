@@ -13,6 +13,7 @@ from remat.errors import PolicyError
 from remat.ir.ops import Name
 from remat.ir.program import Value
 from remat.policies.base import PerEquation, check_memory, check_names
+from remat.policies.parse import WITH_ARGUMENT, names_of
 
 
 @dataclass(frozen=True)
@@ -195,3 +196,14 @@ def save_and_offload_only_these_names(
     return SaveAndOffloadOnlyTheseNames(
         frozenset(names_which_can_be_saved), frozenset(names_which_can_be_offloaded), offload_src, offload_dst
     )
+
+
+def _offload(text: str) -> SaveAndOffloadOnlyTheseNames:
+    names, _, memory = text.partition("@")
+    return SaveAndOffloadOnlyTheseNames(frozenset(), frozenset(names_of(names)), "device", memory or "pinned_host")
+
+
+WITH_ARGUMENT["names"] = (lambda text: save_only_these_names(*names_of(text)), "a,b")
+WITH_ARGUMENT["names_but"] = (lambda text: save_any_names_but_these(*names_of(text)), "a,b")
+WITH_ARGUMENT["except"] = (lambda text: save_anything_except_these_names(*names_of(text)), "a,b")
+WITH_ARGUMENT["offload"] = (_offload, "a")

@@ -17,62 +17,27 @@ from typing import Any
 
 from remat.decisions import Policy, as_policy
 from remat.errors import PolicyError
-from remat.policies.combine import Both, Either
-from remat.policies.dots import OffloadDotWithNoBatchDims, dots_saveable, dots_with_no_batch_dims_saveable
-from remat.policies.extremes import everything_saveable, nothing_saveable
-from remat.policies.names import (
-    SaveAndOffloadOnlyTheseNames,
-    save_any_names_but_these,
-    save_anything_except_these_names,
-    save_only_these_names,
-)
-from remat.policies.scope import scan_body, within
+from remat.policies.algebra import Both, Either
 
-WORDS: dict[str, Policy] = {
-    "everything": everything_saveable,
-    "nothing": nothing_saveable,
-    "dots": dots_saveable,
-    "dots_no_batch": dots_with_no_batch_dims_saveable,
-    "everything_saveable": everything_saveable,
-    "nothing_saveable": nothing_saveable,
-    "dots_saveable": dots_saveable,
-    "checkpoint_dots": dots_saveable,
-    "dots_with_no_batch_dims_saveable": dots_with_no_batch_dims_saveable,
-    "checkpoint_dots_with_no_batch_dims": dots_with_no_batch_dims_saveable,
-}
+WORDS: dict[str, Policy] = {}
+"""Words without an argument. Each family of policies adds its own."""
+
+WITH_ARGUMENT: dict[str, tuple[Callable[[str], Policy], str]] = {}
+"""Words with an argument: how to make the policy, and an example of the argument."""
 
 
-def _offload(names: str) -> Policy:
-    names, _, memory = names.partition("@")
-    return SaveAndOffloadOnlyTheseNames(frozenset(), frozenset(_names(names)), "device", memory or "pinned_host")
-
-
-def _within(argument: str) -> Policy:
-    scope, _, policy = argument.partition(":")
-    return within(scope, parse(policy))
-
-
-def _names(text: str) -> list[str]:
+def names_of(text: str) -> list[str]:
+    """The names in `a, b`."""
     return [name.strip() for name in text.split(",") if name.strip()]
 
 
-WITH_ARGUMENT: dict[str, Callable[[str], Policy]] = {
-    "names": lambda a: save_only_these_names(*_names(a)),
-    "names_but": lambda a: save_any_names_but_these(*_names(a)),
-    "except": lambda a: save_anything_except_these_names(*_names(a)),
-    "offload": _offload,
-    "offload_dots": lambda a: OffloadDotWithNoBatchDims("device", a or "pinned_host"),
-    "scan_body": lambda a: scan_body(parse(a)),
-    "within": _within,
-}
-
-
-def parse(text: str) -> Policy:
+def parse(text: Any) -> Policy:
     """Read the short form of a policy.
 
     **Arguments**
 
-    - `text`: such as `"dots"`, `"names:a,b"`, `"offload:z"`, `"dots|names:a"`, `"scan_body:(dots|names:a)"`.
+    - `text`: a short form such as `"dots"`, `"names:a,b"`, `"offload:z"`, `"dots|names:a"`,
+      `"scan_body:(dots|names:a)"`. Policies are returned as they are, and what JAX accepts as a policy is wrapped.
 
     **Returns** the policy; `parse(str(policy)) == policy` for every policy that has a short form.
 
@@ -100,28 +65,19 @@ def _single(text: str) -> Policy:
         return WORDS[text]
     word, colon, argument = text.partition(":")
     if word in WITH_ARGUMENT and colon and argument:
-        return WITH_ARGUMENT[word](argument)
+        return WITH_ARGUMENT[word][0](argument)
     raise PolicyError(_unknown(text, word))
 
 
 def _unknown(text: str, word: str) -> str:
     if word in WITH_ARGUMENT:
-        return f"the policy {word!r} needs an argument, for example '{word}:{_EXAMPLES[word]}', but got {text!r}."
+        return (
+            f"the policy {word!r} needs an argument, for example '{word}:{WITH_ARGUMENT[word][1]}', but got {text!r}."
+        )
     close = difflib.get_close_matches(word, [*WORDS, *WITH_ARGUMENT], n=1)
     hint = f" Did you mean {close[0]!r}?" if close else ""
-    known = [*list(WORDS)[:4], *(f"{w}:..." for w in WITH_ARGUMENT)]
+    known = [*(w for w in WORDS if not w.endswith(("saveable", "dims"))), *(f"{w}:..." for w in WITH_ARGUMENT)]
     return f"no policy is called {text!r}.{hint} Known: {', '.join(known)}; combined with | and &."
-
-
-_EXAMPLES: dict[str, Any] = {
-    "names": "a,b",
-    "names_but": "a,b",
-    "except": "a,b",
-    "offload": "a",
-    "offload_dots": "pinned_host",
-    "scan_body": "dots",
-    "within": "attention:dots",
-}
 
 
 def _split(text: str, mark: str) -> list[str]:

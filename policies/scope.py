@@ -7,10 +7,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from remat.decisions import SAVE, Decision, Policy, RegionView, as_policy
+from remat.decisions import SAVE, Decision, Policy, RegionView
 from remat.ir.program import Equation, Value
-from remat.policies.base import Combinable
-from remat.policies.combine import Both, Either
+from remat.policies.algebra import Both, Combinable, Either
+from remat.policies.parse import WITH_ARGUMENT, parse
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,7 @@ def within(scope: str | Callable[..., Any], policy: Any) -> Within:
     within:attention:dots|within:mlp:names:hidden
     """
     name = scope if isinstance(scope, str) else scope.__name__
-    return Within(name, _policy(policy))
+    return Within(name, parse(policy))
 
 
 def scan_body(policy: Any) -> ScanBody:
@@ -84,15 +84,18 @@ def scan_body(policy: Any) -> ScanBody:
     >>> print(policies.scan_body("nothing"))
     scan_body:nothing
     """
-    return ScanBody(_policy(policy))
-
-
-def _policy(policy: Any) -> Policy:
-    from remat.policies.parse import parse
-
-    return parse(policy) if isinstance(policy, str) else as_policy(policy)
+    return ScanBody(parse(policy))
 
 
 def _inner(policy: Policy) -> str:
     """The string form of a policy inside another; combinations need parentheses."""
     return f"({policy})" if isinstance(policy, (Either, Both)) else str(policy)
+
+
+def _within(text: str) -> Within:
+    scope, _, policy = text.partition(":")
+    return within(scope, parse(policy))
+
+
+WITH_ARGUMENT["within"] = (_within, "attention:dots")
+WITH_ARGUMENT["scan_body"] = (lambda text: scan_body(parse(text)), "dots")

@@ -10,9 +10,9 @@ from remat.autodiff import linearize as linearize
 from remat.autodiff import value_and_grad as value_and_grad
 from remat.autodiff import vjp as vjp
 from remat.checkpoint import checkpoint as checkpoint
-from remat.checkpoint import checkpoint as remat
+from remat.checkpoint import checkpoint as remat  # noqa: F401
 from remat.checkpoint import checkpoint_name as checkpoint_name
-from remat.checkpoint import checkpoint_name as name
+from remat.checkpoint import checkpoint_name as name  # noqa: F401
 from remat.errors import RematError as RematError
 from remat.errors import RematWarning as RematWarning
 from remat.errors import UnknownNameWarning as UnknownNameWarning

@@ -218,9 +218,7 @@ def _named_like_arguments(partial: Any, fun: Callable[..., Any], chosen: list[in
     import inspect
 
     names = flatten_arguments(fun, tuple(0.0 for _ in args), {}).names
-    parameters = [
-        inspect.Parameter(_identifier(names[i], i), inspect.Parameter.POSITIONAL_ONLY) for i in chosen
-    ]
+    parameters = [inspect.Parameter(_identifier(names[i], i), inspect.Parameter.POSITIONAL_ONLY) for i in chosen]
     partial.__signature__ = inspect.Signature(parameters)
 
 

@@ -18,8 +18,9 @@ from collections.abc import Callable, Sequence
 from typing import Any, ParamSpec, TypeVar, overload
 
 import jax
+from jax.extend import source_info_util
 
-from remat import jax_compat
+from remat import jax_compat, policies
 from remat.decisions import JaxPolicy, Offload, Policy, Save, as_policy, remember_origin
 from remat.errors import ArgumentTypeError, PolicyError
 from remat.ir.ops import Checkpoint
@@ -34,6 +35,8 @@ from remat.statics import Statics
 from remat.trace import read_jaxpr
 from remat.transforms.decide import region_views, warn_of_unknown_names
 from remat.transforms.linearize import linearize_program
+
+source_info_util.register_exclusion(__file__)  # a name is reported at the line that gives it
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -143,7 +146,9 @@ def checkpoint_name(x: Any, name: Any) -> Any:
     try:
         hash(name)
     except TypeError:
-        raise ArgumentTypeError(f"the name of a checkpoint_name must be hashable, but is {name!r}. Use a string.") from None
+        raise ArgumentTypeError(
+            f"the name of a checkpoint_name must be hashable, but is {name!r}. Use a string."
+        ) from None
     return jax.tree.map(lambda leaf: jax_compat.checkpoint_name(leaf, name) if is_array(leaf) else leaf, x)
 
 
@@ -153,50 +158,43 @@ def resolve_policy(policy: Any) -> Policy | None:
         return None
     if isinstance(policy, str):
         return parse(policy)
-    if policy in _CONSTRUCTORS:
-        name = _CONSTRUCTORS[policy]
+    name = _constructor_name(policy)
+    if name is not None:
         raise PolicyError(
             f"{name} makes a policy, but was given without being called. Write policy={name}(...) with its arguments."
         )
     return as_policy(policy)
 
 
-def _constructors() -> dict[Any, str]:
-    """Functions that make policies, of ours and of JAX's."""
-    from remat import policies as ours
-
-    names = (
-        "save_only_these_names",
-        "save_any_names_but_these",
-        "save_anything_except_these_names",
-        "save_and_offload_only_these_names",
-        "save_from_both_policies",
-        "offload_dot_with_no_batch_dims",
-    )
-    found = {getattr(ours, n): f"policies.{n}" for n in names}
-    found.update({getattr(jax.checkpoint_policies, n): f"jax.checkpoint_policies.{n}" for n in names})
-    found.update({ours.within: "policies.within", ours.scan_body: "policies.scan_body", parse: "policies.parse"})
-    return found
+CONSTRUCTORS = (
+    "save_only_these_names",
+    "save_any_names_but_these",
+    "save_anything_except_these_names",
+    "save_and_offload_only_these_names",
+    "save_from_both_policies",
+    "offload_dot_with_no_batch_dims",
+    "within",
+    "scan_body",
+)
+"""Functions of remat.policies, and most of jax.checkpoint_policies too, that make policies."""
 
 
-class _Lazy(dict[Any, str]):
-    def __contains__(self, key: object) -> bool:
-        if not self:
-            self.update(_constructors())
-        try:
-            return super().__contains__(key)
-        except TypeError:
-            return False
-
-
-_CONSTRUCTORS: dict[Any, str] = _Lazy()
+def _constructor_name(policy: Any) -> str | None:
+    """The name of the function, if `policy` is one that makes policies."""
+    for name in CONSTRUCTORS:
+        if policy is getattr(policies, name):
+            return f"policies.{name}"
+        if policy is getattr(jax.checkpoint_policies, name, None):
+            return f"jax.checkpoint_policies.{name}"
+    return None
 
 
 def _check_prevent_cse(prevent_cse: Any) -> None:
     flags = jax.tree.leaves(prevent_cse)
     if not flags or not all(isinstance(f, bool) for f in flags):
         raise ArgumentTypeError(
-            f"prevent_cse must be True, False, or a pytree prefix of the arguments with such leaves, but is {prevent_cse!r}."
+            "prevent_cse must be True, False, or a pytree prefix of the arguments with such leaves, but is "
+            f"{prevent_cse!r}."
         )
 
 
@@ -231,8 +229,7 @@ def _call_region(
     jaxpr = jax.make_jaxpr(jax.checkpoint(body, policy=jax_policy, prevent_cse=flags))(*leaves)
     if policy is not None and getattr(policy, "mentioned_names", None):
         warn_of_unknown_names(policy, _all_equations(read_jaxpr(jaxpr)), f"{function_name(fun)}", stacklevel=4)
-    outputs = jax.core.eval_jaxpr(getattr(jaxpr, "jaxpr", jaxpr), jaxpr.consts, *leaves)
-    return structures[0].build(outputs)
+    return structures[0].build(jax_compat.evaluate_jaxpr(jaxpr, leaves))
 
 
 def _flags_of_leaves(prefix: Any, args: tuple[Any, ...], arguments: Any) -> tuple[bool, ...]:

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
+import jax.core
 import jax.numpy as jnp
 from jax.ad_checkpoint import checkpoint_name
 from jax.extend import core as jex_core
@@ -58,7 +59,9 @@ def unwrap(jaxpr: Any) -> Opened:
     variables = list(inner.constvars)
     if len(variables) != len(constants):
         return Opened(variables + list(inner.invars), [], inner.eqns, list(inner.outvars), jaxpr)
-    return Opened(list(inner.invars), list(zip(variables, constants, strict=True)), inner.eqns, list(inner.outvars), jaxpr)
+    return Opened(
+        list(inner.invars), list(zip(variables, constants, strict=True)), inner.eqns, list(inner.outvars), jaxpr
+    )
 
 
 def kind_of(equation: Any) -> tuple[str, dict[str, Any]]:
@@ -134,6 +137,11 @@ def bind(primitive: Any, inputs: Any, params: dict[str, Any], info: Any = None, 
     return list(out) if primitive.multiple_results else [out]
 
 
+def evaluate_jaxpr(jaxpr: Any, inputs: Any) -> list[Any]:
+    """Apply a closed jaxpr to arrays or tracers by binding its equations again."""
+    return list(jax.core.eval_jaxpr(getattr(jaxpr, "jaxpr", jaxpr), jaxpr.consts, *inputs))
+
+
 def with_source(info: Any) -> Any:
     """A context in which JAX records `info` as the place that equations come from."""
     stack = source_info_util.current_name_stack() + info.name_stack
@@ -178,7 +186,7 @@ def stacked_type(type: Any, length: int) -> Any:
     shape = (length, *type.shape)
     sharding = getattr(type, "sharding", None)
     mesh = getattr(sharding, "mesh", None)
-    if mesh is not None and not mesh.empty:
+    if sharding is not None and mesh is not None and not mesh.empty:
         spec = jax.sharding.PartitionSpec(None, *sharding.spec)
         return type.update(shape=shape, sharding=sharding.update(spec=spec), weak_type=False)
     return type.update(shape=shape, weak_type=False)

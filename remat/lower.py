@@ -64,7 +64,8 @@ def lower(program: Program) -> Callable[..., Any]:
         if given.structure.tree != signature.inputs.tree:
             raise ArgumentTypeError(
                 f"the program of {signature.function} was traced for arguments of structure {signature.inputs.tree}, "
-                f"but was called with {given.structure.tree}. Call it as the traced function was called, or trace again."
+                f"but was called with {given.structure.tree}. Call it as the traced function was called, or "
+                "trace again."
             )
         inputs = [_check_input(v, x, n) for v, x, n in zip(program.inputs, given.leaves, signature.argument_names)]
         return signature.outputs.build(evaluate(program, inputs))
@@ -194,7 +195,7 @@ def _zeros(op: Zeros, equation: Equation, inputs: list[Any]) -> list[Any]:
     type = op.type
     if dtypes.issubdtype(type.dtype, dtypes.prng_key):
         data = jax.eval_shape(jax.random.key_data, jax.ShapeDtypeStruct(type.shape, type.dtype))
-        implementation = jax.random.key_impl(jax.ShapeDtypeStruct((), type.dtype))
+        implementation: Any = jax.random.key_impl(jax.ShapeDtypeStruct((), type.dtype))  # pyright: ignore
         return [jax.random.wrap_key_data(jnp.zeros(data.shape, data.dtype), impl=implementation)]
     return [jnp.zeros(type.shape, type.dtype)]
 

@@ -60,7 +60,9 @@ def is_array(leaf: Any) -> bool:
     """Whether JAX would trace this leaf: an array, a tracer, a number, or a stand-in with a shape and dtype."""
     if isinstance(leaf, (jax.Array, np.ndarray, np.generic, bool, int, float, complex, jax.ShapeDtypeStruct)):
         return not (isinstance(leaf, np.ndarray) and leaf.dtype == object)
-    return hasattr(leaf, "__jax_array__") or (hasattr(leaf, "shape") and hasattr(leaf, "dtype") and hasattr(leaf, "aval"))
+    return hasattr(leaf, "__jax_array__") or (
+        hasattr(leaf, "shape") and hasattr(leaf, "dtype") and hasattr(leaf, "aval")
+    )
 
 
 def function_name(fun: Callable[..., Any]) -> str:

@@ -14,8 +14,8 @@ import jax
 from remat import jax_compat
 from remat.ir.check import check_program
 from remat.ir.ops import Call, Checkpoint, Cond, Name, Op, Primitive, Scan, While
-from remat.ir.references import group_references
 from remat.ir.program import Atom, Equation, Literal, Program, Value
+from remat.ir.references import group_references
 from remat.ir.source import Source
 from remat.signature import Arguments, flatten_arguments, flatten_outputs
 
@@ -167,9 +167,7 @@ class _Reader:
         programs = []
         for k, (program, arrays) in enumerate(read):
             own = len(program.inputs) - len(arrays)
-            extra = [
-                program.inputs[own:] if j == k else [Value(t) for _, t in other] for j, other in enumerate(lifted)
-            ]
+            extra = [program.inputs[own:] if j == k else [Value(t) for _, t in other] for j, other in enumerate(lifted)]
             inputs = [*program.inputs[:own], *(v for part in extra for v in part)]
             programs.append(Program(inputs, program.equations, program.outputs))
         return Cond(tuple(programs)), lifted

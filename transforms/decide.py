@@ -13,7 +13,7 @@ from typing import Any
 
 from remat.decisions import Decision, Policy, RegionView, as_policy, names_in
 from remat.errors import UnknownNameWarning
-from remat.ir.linearized import Linearized, LinearCond, LinearScan
+from remat.ir.linearized import LinearCond, Linearized, LinearScan
 from remat.ir.program import Equation, Value
 from remat.ir.region import Region
 

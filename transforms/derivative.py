@@ -161,8 +161,10 @@ def pullback(op: Op, types: Sequence[Any], active: tuple[bool, ...]) -> Pullback
 
 
 def forward_map(op: Op, types: Sequence[Any], active: tuple[bool, ...]) -> Program:
-    """`jax.jvp` of an op as one program from (inputs, tangents of active inputs) to tangents of its outputs that are
-    differentiable. It computes the primal again; it is used where a derivative is only known in reverse or in forward mode."""
+    """`jax.jvp` of an op as one program: (inputs, tangents of active inputs) -> tangents of the differentiable outputs.
+
+    It computes the primal again; it serves ops whose tangents are not known as a linear program.
+    """
 
     def pushforward(inputs: list[Any], tangents: list[Any]) -> list[Any]:
         def of_active(*chosen: Any) -> list[Any]:
@@ -188,7 +190,7 @@ class Transpose:
 def transpose(
     op: Primitive, inputs: Sequence[Atom], linear: tuple[bool, ...], outputs: Sequence[Value], present: tuple[bool, ...]
 ) -> Transpose:
-    """The transpose of a linear equation, for the output cotangents that are `present`. Literal inputs stay literals."""
+    """The transpose of a linear equation, for the output cotangents that are `present`."""
     types = tuple(a.type for a in inputs)
     if jax_compat.is_structured(op.params):
         return _transpose(op, types, linear, outputs, present)

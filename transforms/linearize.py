@@ -12,12 +12,12 @@ from typing import Any
 
 from remat import jax_compat
 from remat.errors import RematError, ReverseModeError
-from remat.ir.linearized import Linearized, LinearEquation, Opaque
+from remat.ir.linearized import LinearEquation, Linearized, Opaque
 from remat.ir.ops import Barrier, Block, Call, Checkpoint, Name, Op, Primitive, ToMemory, While, Zeros
 from remat.ir.program import Atom, Equation, Literal, Program, Value
 from remat.ir.region import Region
 from remat.ir.rewrite import Builder
-from remat.ir.source import UNKNOWN, Source
+from remat.ir.source import UNKNOWN
 from remat.ir.types import is_differentiable
 from remat.transforms.derivative import derivative, forward_map, pullback, tangent_type
 
@@ -40,7 +40,9 @@ class Linearizer(Builder):
         self.linear.append(LinearEquation(op, inputs, outputs, self.source, region, linear))
         return outputs
 
-    def walk(self, program: Program, inputs: Sequence[Atom], tangents: Sequence[Tangent]) -> tuple[list[Atom], list[Tangent]]:
+    def walk(
+        self, program: Program, inputs: Sequence[Atom], tangents: Sequence[Tangent]
+    ) -> tuple[list[Atom], list[Tangent]]:
         """Linearize the equations of `program` for these inputs; return the outputs and their tangents."""
         env: dict[Value, Atom] = dict(zip(program.inputs, inputs, strict=True))
         env.update((v, v) for v, _ in program.constants)
@@ -153,7 +155,9 @@ def _through_vjp(
         inputs = [*inner.inputs[:count], *padding, *inner.inputs[count:]]
         return Program(inputs, inner.equations, inner.outputs, inner.constants)
 
-    return outputs, _emit_opaque(state, Opaque(op.name, forward, backward), [*residuals, *inputs], tangents, rule.active, outputs)
+    return outputs, _emit_opaque(
+        state, Opaque(op.name, forward, backward), [*residuals, *inputs], tangents, rule.active, outputs
+    )
 
 
 def _emit_opaque(
@@ -193,8 +197,8 @@ def _while(
 
     def backward() -> Program:
         raise ReverseModeError(
-            f"cannot differentiate in reverse mode through the while loop at {equation.source.text or 'an unknown line'}: "
-            "its number of iterations is only known when it runs, so nothing can be kept for the backward pass. Use "
+            f"cannot differentiate in reverse mode through the while loop at {equation.source.text or 'unknown line'}:"
+            " its number of iterations is only known when it runs, so nothing can be kept for the backward pass. Use "
             "jax.lax.scan, jax.lax.fori_loop with constant bounds, forward mode (remat.jvp), or stop_gradient on what "
             "enters the loop."
         )

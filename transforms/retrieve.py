@@ -83,10 +83,8 @@ class Retrieval:
             return self.level.keep(atom, region)
         return self.live[self._home(atom, region)][atom]
 
-    def _recompute(
-        self, chain: list[tuple[Equation, Region | None]], wanted_by: LinearEquation
-    ) -> None:
-        level, builder = self.level, self.level.builder
+    def _recompute(self, chain: list[tuple[Equation, Region | None]], wanted_by: LinearEquation) -> None:
+        builder = self.level.builder
         pinned = self._pin(chain, wanted_by)
         source = builder.source
         for equation, home in chain:
@@ -102,18 +100,14 @@ class Retrieval:
             self.recomputed.append(equation)
         builder.source = source
 
-    def _pin(
-        self, chain: list[tuple[Equation, Region | None]], wanted_by: LinearEquation
-    ) -> dict[Value, Atom]:
+    def _pin(self, chain: list[tuple[Equation, Region | None]], wanted_by: LinearEquation) -> dict[Value, Atom]:
         """Tie the kept values that a recomputation starts from to the cotangents in flight."""
         level = self.level
         if level.in_loop or not level.backward or not any(_is_pinned(e.region) for e, _ in chain):
             return {}
         if all(isinstance(e.op, Zeros) for e, _ in chain):
             return {}
-        roots = {
-            a: home for e, home in chain for a in e.inputs if isinstance(a, Value) and level.is_kept(a, home)
-        }
+        roots = {a: home for e, home in chain for a in e.inputs if isinstance(a, Value) and level.is_kept(a, home)}
         if not roots:
             return {}
         kept = {root: self._lookup(root, home, wanted_by) for root, home in roots.items()}

@@ -13,7 +13,7 @@ from typing import Any
 
 from remat import jax_compat
 from remat.decisions import RECOMPUTE, SAVE, Decision, Offload, Recompute
-from remat.ir.linearized import Linearized, LinearEquation, Opaque
+from remat.ir.linearized import LinearEquation, Linearized, Opaque
 from remat.ir.ops import Name, Op, Primitive, ToMemory, Zeros
 from remat.ir.program import Atom, Equation, Literal, Program, Value
 from remat.ir.region import Region, common_region
@@ -67,14 +67,12 @@ class Level:
     """How each residual is kept."""
 
     def __post_init__(self) -> None:
-        self.producer: dict[Value, Equation] = {
-            v: e for e in self.linearized.equations for v in e.outputs
-        }
+        self.producer: dict[Value, Equation] = {v: e for e in self.linearized.equations for v in e.outputs}
         self._replaced: dict[Equation, Equation] = {}
         self._before: dict[Equation, list[Equation]] = {}
         self._fetched: dict[Value, Value] = {}
         self.builder = Builder()
-        self.retrieval = Retrieval(self)
+        self.retrieval = Retrieval(self)  # pyright: ignore[reportArgumentType]  # the schedule of recomputation
         self.cotangents: dict[Value, Value] = {}
         self.resolved: dict[LinearEquation, Resolved] = {}
 
@@ -201,7 +199,9 @@ class Level:
         """Walk forward from tangents of the inputs to tangents of the outputs (None: zero)."""
         self.prepare()
         values: dict[Value, Atom] = {
-            t: given for t, given in zip(self.linearized.tangents, tangents, strict=True) if t is not None and given is not None
+            t: given
+            for t, given in zip(self.linearized.tangents, tangents, strict=True)
+            if t is not None and given is not None
         }
         for equation in self._live_linear():
             self.builder.source = equation.source

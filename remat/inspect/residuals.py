@@ -8,8 +8,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, overload
 
 from remat.decisions import Offload, Save, as_policy
-from remat.ir.ops import Call, Checkpoint, Cond, Name, Scan
-from remat.ir.printer import op_text
+from remat.ir.ops import Name
 from remat.ir.program import Equation, Program, Value
 from remat.ir.source import NOWHERE, Position
 from remat.ir.types import is_differentiable, short_text, size_in_bytes
@@ -119,7 +118,9 @@ class Residuals(Sequence[Residual]):
 
     def to_json(self) -> str:
         """The same as JSON, with sizes as plain integers."""
-        rows = [{**asdict(r), "total_bytes": r.total_bytes, "name": None if r.name is None else str(r.name)} for r in self]
+        rows = [
+            {**asdict(r), "total_bytes": r.total_bytes, "name": None if r.name is None else str(r.name)} for r in self
+        ]
         data = {
             "schema": "remat.residuals/1",
             "function": self.function,
@@ -128,7 +129,7 @@ class Residuals(Sequence[Residual]):
             "offloaded_bytes": self.offloaded_bytes,
             "residuals": rows,
         }
-        return json.dumps(data, indent=1)
+        return json.dumps(data, indent=1, default=str)
 
     def __str__(self) -> str:
         from remat.report.text import residuals_text
@@ -171,8 +172,9 @@ class _Describer:
         self.constants = {v for v, _ in split.linearized.constants}
 
     def residual(self, value: Value) -> Residual:
-        inner, level, loops = self.innermost(value)
+        inner, level, loops, around = self.innermost(value)
         producer = level.producer.get(inner)
+        made_by = producer or around
         decision = level.kept.get(inner, Save())
         kept = self.level.residuals[value] if inner is value else value
         unit = level.residuals.get(inner, inner)
@@ -187,8 +189,8 @@ class _Describer:
             stacked_type=short_text(kept.type),
             origin=origin,
             name=name,
-            source=producer.source.position if producer is not None else NOWHERE,
-            scope=producer.source.scope if producer is not None else "",
+            source=made_by.source.position if made_by is not None else NOWHERE,
+            scope=made_by.source.scope if made_by is not None else "",
             loops=loops,
             carried=producer is None and inner is not value,
             needed_by=self.users(value, inner, level),
@@ -196,15 +198,16 @@ class _Describer:
             memory=decision.destination if isinstance(decision, Offload) else "device",
         )
 
-    def innermost(self, value: Value) -> tuple[Value, Level, tuple[int, ...]]:
-        """Follow a stacked value into the loops it comes from."""
-        level, loops = self.level, []
+    def innermost(self, value: Value) -> tuple[Value, Level, tuple[int, ...], Equation | None]:
+        """Follow a stacked value into the loops it comes from; also returns the equation of the innermost loop."""
+        level, loops, around = self.level, [], None
         while value in level.origins:
             origin = level.origins[value]
+            around = level.producer.get(value)
             if origin.times > 1 or origin.inner not in origin.level.producer:
                 loops.append(origin.times)
             value, level = origin.inner, origin.level
-        return value, level, tuple(loops)
+        return value, level, tuple(loops), around
 
     def origin(self, value: Value, level: Level, producer: Equation | None) -> tuple[Origin, Any]:
         if value in self.arguments:
@@ -240,5 +243,4 @@ class _Describer:
 
 
 def _operation(equation: Equation) -> str:
-    op = equation.op
-    return op.name if isinstance(op, (Scan, Cond, Call, Checkpoint)) else op_text(op).split("[")[0]
+    return equation.op.name.removeprefix("linear_")

@@ -57,7 +57,7 @@ class Name(Op):
 
 @dataclass(frozen=True, eq=False)
 class Call(Op):
-    """A call of a jitted or otherwise closed function. `shardings` are the (input, output) shardings a jit asked for."""
+    """A call of a jitted or otherwise closed function; `shardings` are those a jit asked for (inputs, outputs)."""
 
     program: Program
     function: str = ""

@@ -61,9 +61,7 @@ def _block(run: list[Equation], rest: list[Equation], outputs: Sequence[Atom]) -
     def inside(atom: Atom) -> Atom:
         return inner_of[atom] if isinstance(atom, Value) else atom
 
-    equations = [
-        Equation(e.op, [inside(a) for a in e.inputs], [inner_of[v] for v in e.outputs], e.source) for e in run
-    ]
+    equations = [Equation(e.op, [inside(a) for a in e.inputs], [inner_of[v] for v in e.outputs], e.source) for e in run]
     program = Program([inner_of[v] for v in used], equations, [inner_of[v] for v in results])
     source = Source(run[0].source.info)
     return Equation(Block(program), list(used), results, source)

@@ -25,7 +25,7 @@ NOWHERE = Position("", 0, 0, "")
 
 
 class Source:
-    """The origin of an equation. `info` is JAX's source record, or None for equations that no user line stands behind."""
+    """The origin of an equation. `info` is JAX's source record; None where no user line stands behind it."""
 
     __slots__ = ("info",)
 

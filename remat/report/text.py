@@ -31,12 +31,11 @@ def residual_line(residual: Residual) -> str:
         origin = "from a constant"
     elif kind == "named":
         origin = f"named '{text}' from {where}"
-    elif residual.carried:
-        origin = f"output of {text}, carried"
     else:
         origin = f"output of {text} from {where}"
-    loops = f", x{'x'.join(map(str, residual.loops))} in scan" if residual.times > 1 else ""
-    return f"{residual.stacked_type} {origin}{loops}".rstrip()
+    carried = ", carried" if residual.carried else ""
+    loops = f", x{'x'.join(map(str, residual.loops))} in scan" if residual.loops else ""
+    return f"{residual.stacked_type} {origin.rstrip()}{carried}{loops}"
 
 
 def residuals_text(residuals: Residuals) -> str:

@@ -1,0 +1,1 @@
+"""Rules for structured ops: everything about one structure in one file."""

@@ -11,13 +11,13 @@ from collections.abc import Sequence
 from typing import Any
 
 from remat.decisions import SAVE
-from remat.ir.linearized import Linearized, LinearCond, LinearEquation
+from remat.ir.linearized import LinearCond, LinearEquation, Linearized
 from remat.ir.ops import Cond
 from remat.ir.program import Atom, Equation, Program, Value
 from remat.ir.rewrite import Builder, prune
 from remat.transforms.derivative import tangent_type
 from remat.transforms.linearize import Linearizer, Tangent, linearize_program, linearize_rules
-from remat.transforms.walk import Level, Resolved, StackedFrom, Step, resolve_rules
+from remat.transforms.walk import Level, Resolved, StackedFrom, resolve_rules
 
 
 def _linearize(
@@ -50,7 +50,9 @@ def _resolve(level: Level, equation: LinearEquation) -> Resolved:
     _replace_forward(level, op, inner, slots)
 
     # The backward branches all take: what is shared, the operands that any branch needs, and the cotangents.
-    positions = sorted({b.inputs.index(o) for lvl, b in zip(inner, op.branches) for o in lvl.residuals if o in set(b.inputs)})
+    positions = sorted(
+        {b.inputs.index(o) for lvl, b in zip(inner, op.branches) for o in lvl.residuals if o in set(b.inputs)}
+    )
     given = walked[0][0]
     branches = []
     for lvl, branch, (arguments, results) in zip(inner, op.branches, walked, strict=True):
@@ -59,13 +61,11 @@ def _resolve(level: Level, equation: LinearEquation) -> Resolved:
         present = _present(walked)
         targets = _targets(level, branch, op)
         outputs = [
-            r if r is not None else builder.zeros(t)
-            for r, t, p in zip(results, targets, present, strict=True)
-            if p
+            r if r is not None else builder.zeros(t) for r, t, p in zip(results, targets, present, strict=True) if p
         ]
-        by_residual = {r: o for o, r in lvl.residuals.items()}
         shared = [own[lvl] if lvl in own else Value(v.type) for v, own in slots]
-        passed = [branch.inputs[i] if branch.inputs[i] in by_residual else Value(branch.inputs[i].type) for i in positions]
+        own_inputs = [branch.inputs[i] for i in positions]
+        passed = [v if v in lvl.residuals else Value(v.type) for v in own_inputs]
         branches.append(Program([*shared, *passed, *arguments], builder.equations, outputs))  # type: ignore[arg-type]
     new = Cond(tuple(branches))
     present = _present(walked)
@@ -114,7 +114,7 @@ Slot = tuple[Value, dict[Level, Value]]
 
 
 def _share_slots(level: Level, op: LinearCond, inner: list[Level]) -> list[Slot]:
-    """Outer values for the branches' residuals: one for each type, as often as the branch with most of them needs it."""
+    """Outer values for the branches' residuals: of each type as many as the branch with most of them needs."""
     slots: list[Slot] = []
     for lvl, branch in zip(inner, op.branches, strict=True):
         free = list(slots)

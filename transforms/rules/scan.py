@@ -15,12 +15,12 @@ from typing import Any
 
 from remat import jax_compat
 from remat.decisions import SAVE, Decision, Recompute
-from remat.ir.linearized import Linearized, LinearEquation, LinearScan
+from remat.ir.linearized import LinearEquation, Linearized, LinearScan
 from remat.ir.ops import Scan
 from remat.ir.program import Atom, Equation, Literal, Program, Value
 from remat.ir.rewrite import Builder, prune
-from remat.transforms.linearize import Linearizer, Tangent, linearize_program, linearize_rules
 from remat.transforms.derivative import tangent_type
+from remat.transforms.linearize import Linearizer, Tangent, linearize_program, linearize_rules
 from remat.transforms.walk import Level, Resolved, StackedFrom, Step, resolve_rules
 
 
@@ -250,17 +250,14 @@ class _Resolution:
         body = Program(
             [*constant, *carried, *sums, *given, *stacked], builder.equations, [*carry_in, *new_sums, *slice_out]
         )
-        op = Scan(
-            body, self.scan.length, not self.scan.reverse, len(constant), n_carry + n_constants, self.scan.unroll
-        )
+        op = Scan(body, self.scan.length, not self.scan.reverse, len(constant), n_carry + n_constants, self.scan.unroll)
         slice_types = [jax_compat.stacked_type(a.type, self.scan.length) for a in slice_out]
         residual_atoms = self.residual_atoms
 
         def step(out: Builder, atoms: list[Atom], cotangents: list[Value | None]) -> list[Value | None]:
             values = dict(zip(residual_atoms, atoms, strict=True))
             full = [
-                c if c is not None else out.zeros(v.type)
-                for c, v in zip(cotangents, self.linear.outputs, strict=True)
+                c if c is not None else out.zeros(v.type) for c, v in zip(cotangents, self.linear.outputs, strict=True)
             ]
             zero_sums = [out.zeros(s.type) for s in sums]
             inputs = [
@@ -305,9 +302,7 @@ class _Resolution:
         ]
         parts = inner.inputs
         body = Program([*constant, *parts, *stacked], builder.equations, outputs)
-        op = Scan(
-            body, self.scan.length, self.scan.reverse, len(constant) + n_constants, n_carry, self.scan.unroll
-        )
+        op = Scan(body, self.scan.length, self.scan.reverse, len(constant) + n_constants, n_carry, self.scan.unroll)
         types = [v.type for v in self.linear.outputs]
         residual_atoms = self.residual_atoms
 

@@ -1,13 +1,41 @@
-"""Combinations: `a | b` keeps what either keeps, `a & b` what both keep."""
+"""The algebra of policies: `a | b` keeps what either keeps, `a & b` what both keep."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from remat.decisions import Decision, JaxPolicy, Offload, Policy, Recompute, RegionView, Save, as_policy
+from remat.decisions import Decision, Offload, Policy, Recompute, RegionView, Save, as_policy
 from remat.ir.program import Value
-from remat.policies.base import Combinable
+
+
+class Combinable:
+    """Base of all policies here. With `|` either of two may keep a value, with `&` both must."""
+
+    def decide(self, view: RegionView) -> dict[Value, Decision]:
+        raise NotImplementedError
+
+    def __or__(self, other: Any) -> Either:
+        return Either.of(self, other)
+
+    def __ror__(self, other: Any) -> Either:
+        return Either.of(other, self)
+
+    def __and__(self, other: Any) -> Both:
+        return Both.of(self, other)
+
+    def __rand__(self, other: Any) -> Both:
+        return Both.of(other, self)
+
+    @property
+    def mentioned_names(self) -> frozenset[Any]:
+        """Names given with `checkpoint_name` that this policy asks for."""
+        return frozenset()
+
+    def as_jax(self) -> Callable[..., Any] | None:
+        """The object of JAX's own that means the same in every JAX version; None if there is none."""
+        return None
 
 
 @dataclass(frozen=True)
@@ -26,7 +54,11 @@ class Either(Combinable):
         for policy in self.policies:
             for value, decision in policy.decide(view).items():
                 known = result.get(value)
-                if known is None or isinstance(known, Recompute) or (isinstance(decision, Save) and isinstance(known, Offload)):
+                if (
+                    known is None
+                    or isinstance(known, Recompute)
+                    or (isinstance(decision, Save) and isinstance(known, Offload))
+                ):
                     result[value] = decision
         return result
 
@@ -67,11 +99,9 @@ class Both(Combinable):
 
 def _flat(kind: Any, policies: tuple[Any, ...]) -> tuple[Policy, ...]:
     """Policies as objects, with nested combinations of the same kind opened."""
-    from remat.policies.parse import parse
-
     result: list[Policy] = []
-    for policy in policies:
-        policy = parse(policy) if isinstance(policy, str) else as_policy(policy)
+    for given in policies:
+        policy: Any = as_policy(given)
         result.extend(policy.policies if isinstance(policy, kind) else [policy])
     return tuple(result)
 
@@ -84,6 +114,3 @@ def save_from_both_policies(policy_1: Any, policy_2: Any) -> Either:
     dots|names:a
     """
     return Either.of(policy_1, policy_2)
-
-
-__all__ = ["Both", "Either", "JaxPolicy", "save_from_both_policies"]
