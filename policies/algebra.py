@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from remat.decisions import Decision, Offload, Policy, Recompute, RegionView, Save, as_policy
+from remat.errors import PolicyTypeError
 from remat.ir.program import Value
 
 
@@ -101,6 +102,11 @@ def _flat(kind: Any, policies: tuple[Any, ...]) -> tuple[Policy, ...]:
     """Policies as objects, with nested combinations of the same kind opened."""
     result: list[Policy] = []
     for given in policies:
+        if isinstance(given, str):
+            raise PolicyTypeError(
+                f"{given!r} is a string, which | and & do not read. Write policies.parse({given!r}), or the whole "
+                f"combination as one string, such as policies.parse('dots|{given}')."
+            )
         policy: Any = as_policy(given)
         result.extend(policy.policies if isinstance(policy, kind) else [policy])
     return tuple(result)

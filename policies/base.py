@@ -5,6 +5,7 @@ A policy is a frozen dataclass. `repr` builds it again; `str` is its short form,
 
 from __future__ import annotations
 
+from collections.abc import Hashable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,7 +15,7 @@ from jax.ad_checkpoint import Saveable as JaxSaveable
 
 from remat import jax_compat
 from remat.decisions import RECOMPUTE, Decision, Offload, RegionView, Save
-from remat.errors import PolicyError
+from remat.errors import PolicyError, PolicyTypeError
 from remat.ir.ops import Name, Primitive
 from remat.ir.program import Equation, Value
 from remat.policies.algebra import Combinable
@@ -87,10 +88,34 @@ def check_memory(kind: Any, parameter: str) -> str:
 
 
 def check_names(names: tuple[Any, ...], constructor: str) -> frozenset[Any]:
-    """Names must be hashable; a single list or tuple is the usual slip."""
+    """Names must be hashable; a single list or tuple is the usual slip.
+
+    **Raises** `PolicyError`, `PolicyTypeError`.
+    """
     if len(names) == 1 and isinstance(names[0], (list, tuple, set, frozenset)):
         raise PolicyError(
             f"{constructor} takes names as separate arguments, but got {names[0]!r}. Write "
             f"{constructor}({', '.join(map(repr, names[0]))}) or {constructor}(*names)."
+        )
+    return _hashable_names(names, constructor)
+
+
+def check_name_list(names: Any, parameter: str) -> frozenset[Any]:
+    """Names given as one collection; a single string, which is a collection of letters, is the usual slip.
+
+    **Raises** `PolicyTypeError`.
+    """
+    if isinstance(names, (str, bytes)) or not isinstance(names, Iterable):
+        raise PolicyTypeError(f"{parameter} must be a list of names, but is {names!r}. Write [{names!r}].")
+    return _hashable_names(names, parameter)
+
+
+def _hashable_names(names: Iterable[Any], where: str) -> frozenset[Any]:
+    names = list(names)
+    wrong = next((n for n in names if not isinstance(n, Hashable)), None)
+    if wrong is not None:
+        raise PolicyTypeError(
+            f"{where} got the name {wrong!r} of type {type(wrong).__name__}, which cannot be hashed. Names are those "
+            "given to checkpoint_name; use strings."
         )
     return frozenset(names)

@@ -12,7 +12,7 @@ from remat.decisions import RECOMPUTE, SAVE, Decision, Offload, RegionView
 from remat.errors import PolicyError
 from remat.ir.ops import Name
 from remat.ir.program import Value
-from remat.policies.base import PerEquation, check_memory, check_names
+from remat.policies.base import PerEquation, check_memory, check_name_list, check_names
 from remat.policies.parse import WITH_ARGUMENT, names_of
 
 
@@ -106,8 +106,9 @@ class SaveAndOffloadOnlyTheseNames(PerEquation):
         both = self.names_which_can_be_saved & self.names_which_can_be_offloaded
         if both:
             raise PolicyError(
-                f"the names {_join(both)} are in both names_which_can_be_saved and names_which_can_be_offloaded. A "
-                "value is either kept where it is or moved; take each name out of one of the two."
+                f"the names {', '.join(sorted(map(repr, both)))} are in both names_which_can_be_saved and "
+                "names_which_can_be_offloaded. A value is either kept where it is or moved; take each name out of "
+                "one of the two."
             )
 
     def decide_name(self, tag: Any) -> Decision:
@@ -185,7 +186,8 @@ def save_and_offload_only_these_names(
 ) -> SaveAndOffloadOnlyTheseNames:
     """Keep values with some names where they are, and values with other names in another memory.
 
-    **Raises** `PolicyError` when a name is in both lists, or a memory space does not exist.
+    **Raises** `PolicyError` when a name is in both lists, or a memory space does not exist; `PolicyTypeError` when a
+    string is given in place of a list.
 
     >>> from remat import policies
     >>> print(policies.save_and_offload_only_these_names(
@@ -193,9 +195,9 @@ def save_and_offload_only_these_names(
     ...     offload_src="device", offload_dst="pinned_host"))
     names:y|offload:z
     """
-    return SaveAndOffloadOnlyTheseNames(
-        frozenset(names_which_can_be_saved), frozenset(names_which_can_be_offloaded), offload_src, offload_dst
-    )
+    saved = check_name_list(names_which_can_be_saved, "names_which_can_be_saved")
+    offloaded = check_name_list(names_which_can_be_offloaded, "names_which_can_be_offloaded")
+    return SaveAndOffloadOnlyTheseNames(saved, offloaded, offload_src, offload_dst)
 
 
 def _offload(text: str) -> SaveAndOffloadOnlyTheseNames:

@@ -27,8 +27,14 @@ WITH_ARGUMENT: dict[str, tuple[Callable[[str], Policy], str]] = {}
 
 
 def names_of(text: str) -> list[str]:
-    """The names in `a, b`."""
-    return [name.strip() for name in text.split(",") if name.strip()]
+    """The names in `a, b`.
+
+    **Raises** `PolicyError` when there is none.
+    """
+    names = [name.strip() for name in text.split(",") if name.strip()]
+    if not names:
+        raise PolicyError(f"a policy about names needs names, separated by commas, but got {text!r}. Write names:a,b.")
+    return names
 
 
 def parse(text: Any) -> Policy:
@@ -41,7 +47,7 @@ def parse(text: Any) -> Policy:
 
     **Returns** the policy; `parse(str(policy)) == policy` for every policy that has a short form.
 
-    **Raises** `PolicyError` for unknown words, with the nearest known one.
+    **Raises** `PolicyError` for unknown words, with the nearest known one, and for what cannot be read.
 
     >>> from remat import policies
     >>> policies.parse("dots | names:a")
@@ -49,12 +55,14 @@ def parse(text: Any) -> Policy:
     """
     if not isinstance(text, str):
         return as_policy(text)
-    parts = _split(text, "|")
-    if len(parts) > 1:
-        return Either.of(*map(parse, parts))
-    parts = _split(text, "&")
-    if len(parts) > 1:
-        return Both.of(*map(parse, parts))
+    for mark, kind in (("|", Either), ("&", Both)):
+        parts = _split(text, mark)
+        if len(parts) > 1:
+            if not all(part.strip() for part in parts):
+                raise PolicyError(
+                    f"the policy {text!r} has nothing on one side of {mark!r}. Name a policy on both sides."
+                )
+            return kind.of(*map(parse, parts))
     return _single(text.strip())
 
 
@@ -74,10 +82,13 @@ def _unknown(text: str, word: str) -> str:
         return (
             f"the policy {word!r} needs an argument, for example '{word}:{WITH_ARGUMENT[word][1]}', but got {text!r}."
         )
+    if word in WORDS:
+        return f"the policy {word!r} takes no argument, but got {text!r}. Write {word!r}."
     close = difflib.get_close_matches(word, [*WORDS, *WITH_ARGUMENT], n=1)
     hint = f" Did you mean {close[0]!r}?" if close else ""
     known = [*(w for w in WORDS if not w.endswith(("saveable", "dims"))), *(f"{w}:..." for w in WITH_ARGUMENT)]
-    return f"no policy is called {text!r}.{hint} Known: {', '.join(known)}; combined with | and &."
+    wrong = f"no policy is called {text!r}" if text else "the text of the policy is empty"
+    return f"{wrong}.{hint} Known: {', '.join(known)}; combined with | and &."
 
 
 def _split(text: str, mark: str) -> list[str]:
@@ -91,5 +102,5 @@ def _split(text: str, mark: str) -> list[str]:
             parts.append(text[start:i])
             start = i + 1
     if depth != 0:
-        raise PolicyError(f"the parentheses of the policy {text!r} do not match.")
+        raise PolicyError(f"the parentheses of the policy {text!r} do not match. Close each one that is opened.")
     return [*parts, text[start:]]

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from remat.decisions import SAVE, Decision, Policy, RegionView
+from remat.errors import PolicyError
 from remat.ir.program import Equation, Value
 from remat.policies.algebra import Both, Combinable, Either
 from remat.policies.parse import WITH_ARGUMENT, parse
@@ -73,7 +74,12 @@ def within(scope: str | Callable[..., Any], policy: Any) -> Within:
     >>> print(policies.within("attention", "dots") | policies.within("mlp", "names:hidden"))
     within:attention:dots|within:mlp:names:hidden
     """
-    name = scope if isinstance(scope, str) else scope.__name__
+    name = scope if isinstance(scope, str) else getattr(scope, "__name__", None)
+    if not name:
+        raise PolicyError(
+            f"the scope of within is {scope!r}, but must be a part of a jax.named_scope path, a function with a name, "
+            "or a function's name."
+        )
     return Within(name, parse(policy))
 
 
@@ -94,6 +100,10 @@ def _inner(policy: Policy) -> str:
 
 def _within(text: str) -> Within:
     scope, _, policy = text.partition(":")
+    if not scope or not policy:
+        raise PolicyError(
+            f"'within' needs a scope and a policy, such as 'within:attention:dots', but got 'within:{text}'."
+        )
     return within(scope, parse(policy))
 
 

@@ -20,7 +20,7 @@ from jax import dtypes
 from remat.checkpoint import checkpoint
 from remat.errors import ArgumentError, ArgumentTypeError, DifferentiationError
 from remat.ir.types import short_text
-from remat.signature import flatten_arguments, function_name, is_array
+from remat.signature import check_callable, flatten_arguments, function_name, is_array, leaf_text, tree_text
 from remat.transforms import vjp as core
 from remat.transforms.vjp import LinearFunction, VjpFunction
 
@@ -53,8 +53,8 @@ def grad(
     `ArgumentTypeError` for bad `argnums`.
 
     >>> import jax.numpy as jnp, remat
-    >>> float(remat.grad(lambda x: jnp.sin(x) ** 2, policy="nothing")(0.5)) == float(jnp.sin(1.0))
-    True
+    >>> print(f"{remat.grad(lambda x: jnp.sin(x) ** 2, policy='nothing')(0.5):.4f}")
+    0.8415
     """
     both = value_and_grad(fun, argnums, has_aux, holomorphic, allow_int, policy=policy)
 
@@ -84,14 +84,14 @@ def value_and_grad(
     >>> float(value), gradient.tolist()
     (7.0, [3.0, 4.0])
     """
-    _check_callable(fun, "grad")
+    check_callable(fun, "remat.grad")
     numbers = _check_argnums(argnums)
     if policy is not None:
         fun = checkpoint(fun, policy=policy)
 
     @functools.wraps(fun)
     def value_and_gradient(*args: Any, **kwargs: Any) -> Any:
-        chosen = _choose(fun, numbers, args)
+        chosen = _choose(fun, numbers, args, kwargs)
 
         @functools.wraps(fun)
         def partial(*primals: Any) -> Any:
@@ -102,8 +102,8 @@ def value_and_grad(
 
         _named_like_arguments(partial, fun, chosen, args)
         primals = tuple(args[i] for i in chosen)
-        for i, primal in zip(chosen, primals, strict=True):
-            _check_input(fun, i, primal, holomorphic, allow_int)
+        for i in chosen:
+            _check_input(fun, i, args, holomorphic, allow_int)
         value, vjp_fn, aux = core.vjp(partial, primals, has_aux)
         gradients = vjp_fn(_seed(fun, value, holomorphic))
         gradient = gradients[0] if isinstance(argnums, int) else gradients
@@ -131,7 +131,7 @@ def vjp(fun: Callable[..., Any], *primals: Any, has_aux: bool = False, policy: A
     >>> len(jax.tree.leaves(vjp_fn)), float(vjp_fn(1.0)[0]) == float(jnp.cos(1.0))
     (1, True)
     """
-    _check_callable(fun, "vjp")
+    check_callable(fun, "remat.vjp")
     if policy is not None:
         fun = checkpoint(fun, policy=policy)
     out, vjp_fn, aux = core.vjp(fun, primals, has_aux)
@@ -154,7 +154,7 @@ def linearize(fun: Callable[..., Any], *primals: Any) -> tuple[Any, LinearFuncti
     >>> float(out), float(linear_fn(1.0))
     (9.0, 6.0)
     """
-    _check_callable(fun, "linearize")
+    check_callable(fun, "remat.linearize")
     return core.linearize(fun, primals)
 
 
@@ -169,16 +169,8 @@ def jvp(fun: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any]
     >>> float(out), float(tangent)
     (8.0, 12.0)
     """
-    _check_callable(fun, "jvp")
-    return jax.jvp(fun, tuple(primals), tuple(tangents), has_aux=has_aux)
-
-
-def _check_callable(fun: Any, transformation: str) -> None:
-    if not callable(fun):
-        raise ArgumentTypeError(
-            f"remat.{transformation} takes a function, but got {fun!r} of type {type(fun).__name__}. Pass the function "
-            "itself, without calling it."
-        )
+    check_callable(fun, "remat.jvp")
+    return jax.jvp(fun, primals, tangents, has_aux=has_aux)
 
 
 def _check_argnums(argnums: int | Sequence[int]) -> tuple[int, ...]:
@@ -191,21 +183,24 @@ def _check_argnums(argnums: int | Sequence[int]) -> tuple[int, ...]:
     except TypeError:
         raise ArgumentTypeError(
             f"argnums must be an integer or a sequence of integers, but is {argnums!r}. Arguments are chosen by "
-            "position; to differentiate a keyword argument, wrap the function."
+            "position; to differentiate a keyword argument, wrap the function or pass it by position."
         ) from None
     if not numbers:
         raise ArgumentError("argnums is empty, so there is nothing to differentiate. Name at least one argument.")
     return numbers
 
 
-def _choose(fun: Callable[..., Any], numbers: tuple[int, ...], args: tuple[Any, ...]) -> list[int]:
+def _choose(
+    fun: Callable[..., Any], numbers: tuple[int, ...], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> list[int]:
     """Positions of the differentiated arguments, negative ones resolved."""
     count = len(args)
     for i in numbers:
         if not -count <= i < count:
+            named = f" and {', '.join(f'{k}=...' for k in kwargs)} by keyword" if kwargs else ""
             raise ArgumentError(
                 f"argnums={i} is out of range: {function_name(fun)} was called with {count} positional "
-                f"argument{'s' if count != 1 else ''}. Differentiated arguments must be passed by position."
+                f"argument{'s' if count != 1 else ''}{named}. Differentiated arguments must be passed by position."
             )
     chosen = [i % count for i in numbers]
     if len(set(chosen)) < len(chosen):
@@ -226,18 +221,21 @@ def _identifier(name: str, position: int) -> str:
     return name if name.isidentifier() else f"argument_{position}"
 
 
-def _check_input(fun: Callable[..., Any], position: int, primal: Any, holomorphic: bool, allow_int: bool) -> None:
-    arguments = flatten_arguments(fun, (primal,), {}, is_array)
-    if not arguments.leaves and arguments.structure.statics:
-        leaf = next(iter(arguments.structure.statics.values()))
+def _check_input(
+    fun: Callable[..., Any], position: int, args: tuple[Any, ...], holomorphic: bool, allow_int: bool
+) -> None:
+    """The argument at this position must consist of differentiable leaves (or not all of static ones)."""
+    alone = (*(None for _ in args[:position]), args[position])
+    arguments = flatten_arguments(fun, alone, {}, is_array)
+    statics = list(arguments.structure.statics.values())
+    if statics and not arguments.leaves:
         raise DifferentiationError(
-            f"grad of {function_name(fun)}: argument {position} is {leaf!r} of type {type(leaf).__name__}, which has no "
-            "gradient. Differentiate a floating point array or a pytree of them (see argnums)."
+            f"grad of {function_name(fun)}: argument {position} holds {leaf_text(statics[0])}, which has no gradient. "
+            "Differentiate a floating point array or a pytree of them, chosen by argnums."
         )
-    for leaf in arguments.leaves:
-        leaf_type = jax.typeof(leaf) if not isinstance(leaf, (int, float, complex)) else jax.typeof(jnp.asarray(leaf))
-        what = f"grad of {function_name(fun)}: argument {position} has a leaf of type {short_text(leaf_type)}"
-        dtype = leaf_type.dtype
+    for leaf, name in zip(arguments.leaves, arguments.names, strict=True):
+        what = f"grad of {function_name(fun)}: argument {name} is {leaf_text(leaf)}"
+        dtype = jax.typeof(leaf).dtype
         if holomorphic and not dtypes.issubdtype(dtype, np.complexfloating):
             raise DifferentiationError(f"{what}, but holomorphic=True needs complex inputs. Leave holomorphic out.")
         if not holomorphic and dtypes.issubdtype(dtype, np.complexfloating):
@@ -256,8 +254,8 @@ def _seed(fun: Callable[..., Any], value: Any, holomorphic: bool) -> Any:
     """The cotangent of the result: one."""
     if not is_array(value):
         raise DifferentiationError(
-            f"grad needs a scalar result, but {function_name(fun)} returned {jax.tree.structure(value)}. Return one "
-            "floating point scalar; use has_aux=True for further results, or remat.vjp for results that are no scalars."
+            f"grad needs a scalar result, but {function_name(fun)} returned {tree_text(value)}. Return one floating "
+            "point scalar; use has_aux=True for further results, or remat.vjp for results that are no scalars."
         )
     result = jax.typeof(value)
     if result.shape != ():

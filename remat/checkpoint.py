@@ -14,26 +14,37 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from typing import Any, ParamSpec, TypeVar, overload
 
 import jax
 from jax.extend import source_info_util
 
-from remat import jax_compat, policies
-from remat.decisions import JaxPolicy, Offload, Policy, Save, as_policy, remember_origin
-from remat.errors import ArgumentTypeError, PolicyError
+from remat import jax_compat
+from remat.decisions import (
+    JaxPolicy,
+    Offload,
+    Policy,
+    Save,
+    as_policy,
+    checked_decisions,
+    constructor_name,
+    names_in,
+    remember_origin,
+)
+from remat.errors import ArgumentError, ArgumentTypeError, PolicyError
 from remat.ir.ops import Checkpoint
 from remat.ir.program import Equation, Program, Value
 from remat.ir.rewrite import inline_all, insert_names
 from remat.ir.source import UNKNOWN
 from remat.ir.types import is_differentiable
 from remat.lower import evaluate
+from remat.policies.algebra import Combinable
 from remat.policies.parse import parse
-from remat.signature import flatten_arguments, flatten_outputs, function_name, is_array
+from remat.signature import call_text, flatten_arguments, flatten_outputs, function_name, is_array, leaf_text
 from remat.statics import Statics
-from remat.trace import read_jaxpr
-from remat.transforms.decide import region_views, warn_of_unknown_names
+from remat.trace import flat_like, read_jaxpr, value_errors_explained
+from remat.transforms.decide import note_told, region_views, warn_of_unknown_names
 from remat.transforms.linearize import linearize_program
 
 source_info_util.register_exclusion(__file__)  # a name is reported at the line that gives it
@@ -108,10 +119,10 @@ def checkpoint(
             static_argnums=static_argnums,
             static_argnames=static_argnames,
         )
-    if not callable(fun):
+    if not callable(fun) or _is_policy(fun):
         raise ArgumentTypeError(
             f"remat.checkpoint takes a function, but got {fun!r} of type {type(fun).__name__}. Options are passed by "
-            "keyword: remat.checkpoint(fun, policy=...)."
+            "keyword: remat.checkpoint(fun, policy=...), or @remat.checkpoint(policy=...) above a function."
         )
     chosen = resolve_policy(policy)
     statics = Statics.of(fun, static_argnums, static_argnames)
@@ -134,6 +145,8 @@ def checkpoint_name(x: Any, name: Any) -> Any:
 
     **Returns** `x`, named. Code after it has to use the returned value: the name is on the result, not on `x`.
 
+    **Raises** `ArgumentTypeError` for a name that cannot be hashed, and when `x` is a single leaf that is no array.
+
     >>> import jax.numpy as jnp, remat
     >>> f = lambda x: remat.checkpoint_name(jnp.sin(x), "s") * 2
     >>> print(remat.trace(f)(1.0))
@@ -143,12 +156,17 @@ def checkpoint_name(x: Any, name: Any) -> Any:
       d: f32[] = mul c 2.0
       return d
     """
-    try:
-        hash(name)
-    except TypeError:
+    leaves = jax.tree.leaves(x)
+    if len(leaves) == 1 and leaves[0] is x and not is_array(x):
         raise ArgumentTypeError(
-            f"the name of a checkpoint_name must be hashable, but is {name!r}. Use a string."
-        ) from None
+            f"checkpoint_name was to name {leaf_text(x)}, which is no array. The value comes first, then the name: "
+            "checkpoint_name(x, 'name')."
+        )
+    if not isinstance(name, Hashable) or hasattr(name, "aval"):
+        raise ArgumentTypeError(
+            f"the name of a checkpoint_name must be hashable, but is {name!r}. Use a string: "
+            "checkpoint_name(x, 'name')."
+        )
     return jax.tree.map(lambda leaf: jax_compat.checkpoint_name(leaf, name) if is_array(leaf) else leaf, x)
 
 
@@ -158,43 +176,21 @@ def resolve_policy(policy: Any) -> Policy | None:
         return None
     if isinstance(policy, str):
         return parse(policy)
-    name = _constructor_name(policy)
-    if name is not None:
-        raise PolicyError(
-            f"{name} makes a policy, but was given without being called. Write policy={name}(...) with its arguments."
-        )
     return as_policy(policy)
 
 
-CONSTRUCTORS = (
-    "save_only_these_names",
-    "save_any_names_but_these",
-    "save_anything_except_these_names",
-    "save_and_offload_only_these_names",
-    "save_from_both_policies",
-    "offload_dot_with_no_batch_dims",
-    "within",
-    "scan_body",
-)
-"""Functions of remat.policies, and most of jax.checkpoint_policies too, that make policies."""
-
-
-def _constructor_name(policy: Any) -> str | None:
-    """The name of the function, if `policy` is one that makes policies."""
-    for name in CONSTRUCTORS:
-        if policy is getattr(policies, name):
-            return f"policies.{name}"
-        if policy is getattr(jax.checkpoint_policies, name, None):
-            return f"jax.checkpoint_policies.{name}"
-    return None
+def _is_policy(fun: Any) -> bool:
+    """Whether a policy was given where a function belongs; policies are callable too."""
+    theirs = any(fun is known for known in vars(jax.checkpoint_policies).values())
+    return isinstance(fun, Combinable) or constructor_name(fun) is not None or theirs
 
 
 def _check_prevent_cse(prevent_cse: Any) -> None:
-    flags = jax.tree.leaves(prevent_cse)
+    flags = jax.tree.leaves(prevent_cse) if isinstance(prevent_cse, (bool, tuple, list)) else []
     if not flags or not all(isinstance(f, bool) for f in flags):
         raise ArgumentTypeError(
-            "prevent_cse must be True, False, or a pytree prefix of the arguments with such leaves, but is "
-            f"{prevent_cse!r}."
+            "prevent_cse must be True, False, or a tuple with such an answer for each positional argument (a pytree "
+            f"prefix), but is {prevent_cse!r}."
         )
 
 
@@ -217,24 +213,31 @@ def _call_region(
         structures.append(structure)
         return arrays
 
-    region.__name__ = region.__qualname__ = function_name(fun)
+    flat_like(region, fun)
     leaves = arguments.leaves
     flags = prevent_cse if isinstance(prevent_cse, bool) else _flags_of_leaves(prevent_cse, args, arguments)
     body, jax_policy = region, None
-    if policy is not None:
-        jax_policy = _jax_policy(policy)
-        if jax_policy is None:
-            body, jax_policy = _named_region(region, policy, leaves)
-        remember_origin(jax_policy, policy)
-    jaxpr = jax.make_jaxpr(jax.checkpoint(body, policy=jax_policy, prevent_cse=flags))(*leaves)
-    if policy is not None and getattr(policy, "mentioned_names", None):
-        warn_of_unknown_names(policy, _all_equations(read_jaxpr(jaxpr)), f"{function_name(fun)}", stacklevel=4)
+    with value_errors_explained(arguments):
+        if policy is not None:
+            jax_policy = _jax_policy(policy)
+            if jax_policy is None:
+                body, jax_policy = _named_region(region, policy, leaves)
+            remember_origin(jax_policy, policy)
+        jaxpr = jax.make_jaxpr(jax.checkpoint(body, policy=jax_policy, prevent_cse=flags))(*leaves)
+    if policy is not None and _warn_of_names(policy, read_jaxpr(jaxpr), function_name(fun)):
+        note_told(jax_policy)
     return structures[0].build(jax_compat.evaluate_jaxpr(jaxpr, leaves))
 
 
 def _flags_of_leaves(prefix: Any, args: tuple[Any, ...], arguments: Any) -> tuple[bool, ...]:
     """`prevent_cse` for each traced leaf; leaves of keyword arguments get True."""
-    full = jax.tree.map(lambda flag, part: jax.tree.map(lambda _: flag, part), tuple(prefix), args)
+    try:
+        full = jax.tree.map(lambda flag, part: jax.tree.map(lambda _: flag, part), tuple(prefix), args)
+    except ValueError as error:
+        raise ArgumentError(
+            f"prevent_cse={prefix!r} does not fit the call {call_text(arguments.function, args, {})}: {error}\nGive an "
+            "answer for each positional argument (or each leaf of it), or True or False for all."
+        ) from None
     flags = jax.tree.leaves(full)
     static = arguments.structure.statics
     chosen = [f for i, f in enumerate(flags) if i not in static]
@@ -248,6 +251,16 @@ def _jax_policy(policy: Policy) -> Any:
         return policy.callable if known or not jax_compat.policies_are_filtered() else None
     make = getattr(policy, "as_jax", None)
     return make() if make is not None else None
+
+
+def _warn_of_names(policy: Policy, program: Program, function: str) -> bool:
+    """Warn of names that the policy asks for and the function never uses. Returns whether there were such names."""
+    mentioned = getattr(policy, "mentioned_names", frozenset())
+    if not mentioned or mentioned.issubset(names_in(_all_equations(program))):
+        return False
+    # Names may also stand in the rules of custom derivatives, which only show when the function is linearized.
+    linearized = linearize_program(program, [is_differentiable(v.type) for v in program.inputs])
+    return warn_of_unknown_names(policy, linearized.all_equations(), f"of {function}")
 
 
 def _all_equations(program: Program) -> list[Equation]:
@@ -313,7 +326,7 @@ def decide_alone(program: Program, policy: Policy) -> dict[Value, Save | Offload
     linearized = linearize_program(whole, [is_differentiable(v.type) for v in program.inputs], copies=copies)
     decisions: dict[Value, Any] = {}
     for view in region_views(linearized):
-        decisions.update(policy.decide(view))
+        decisions.update(checked_decisions(policy.decide(view), policy))
     found: dict[Value, Save | Offload] = {}
     for original, copy in copies.items():
         decision = decisions.get(copy)

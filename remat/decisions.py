@@ -6,11 +6,14 @@ pass. That a value may be kept never forces keeping it: what the backward does n
 
 from __future__ import annotations
 
+import reprlib
 import weakref
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from types import FunctionType
 from typing import Any, Protocol, runtime_checkable
 
+import jax
 from jax.ad_checkpoint import Offloadable
 from jax.ad_checkpoint import Recompute as JaxRecompute
 from jax.ad_checkpoint import Saveable as JaxSaveable
@@ -87,13 +90,20 @@ class JaxPolicy:
     def decide_equation(self, equation: Equation) -> Decision:
         op = equation.op
         types = [a.type for a in equation.inputs]
-        if isinstance(op, Name):
-            answer = self.callable(jax_compat.name_p, *types, name=op.tag)
-        elif isinstance(op, Primitive):
-            answer = self.callable(op.primitive, *types, **op.params)
-        else:
-            return RECOMPUTE
-        return decision_of(answer, self.callable)
+        try:
+            if isinstance(op, Name):
+                answer = self.callable(jax_compat.name_p, *types, name=op.tag)
+            elif isinstance(op, Primitive):
+                answer = self.callable(op.primitive, *types, **op.params)
+            else:
+                return RECOMPUTE
+        except Exception as error:
+            error.add_note(
+                f"remat was asking the policy {self} about {op.name} from {equation.source.text or 'an unknown line'}. "
+                "A policy is a function of (primitive, *avals, **params)."
+            )
+            raise
+        return decision_of(answer, self, equation)
 
     @property
     def mentioned_names(self) -> frozenset[Any]:
@@ -104,8 +114,8 @@ class JaxPolicy:
         return getattr(self.callable, "__qualname__", repr(self.callable)).replace(".<locals>.policy", "")
 
 
-def decision_of(answer: Any, policy: Any) -> Decision:
-    """Turn what a callable policy answered into a decision."""
+def decision_of(answer: Any, policy: JaxPolicy, equation: Equation) -> Decision:
+    """Turn what a callable policy answered about an equation into a decision."""
     if is_decision(answer):
         return answer
     if isinstance(answer, bool):
@@ -117,9 +127,27 @@ def decision_of(answer: Any, policy: Any) -> Decision:
     if answer is JaxRecompute or isinstance(answer, type(JaxRecompute)):
         return RECOMPUTE
     raise PolicyTypeError(
-        f"the policy {policy!r} answered {answer!r} of type {type(answer).__name__}. A policy answers True or False, "
-        "remat's Save, Recompute or Offload, or JAX's Saveable, Recompute or Offloadable."
+        f"the policy {policy} answered {answer!r} of type {type(answer).__name__} about {equation.op.name} from "
+        f"{equation.source.text or 'an unknown line'}. A policy answers True or False, remat's Save, Recompute or "
+        "Offload, or JAX's Saveable, Recompute or Offloadable."
     )
+
+
+def checked_decisions(answer: Any, policy: Policy) -> dict[Value, Decision]:
+    """What a policy's `decide` answered, if it is a dictionary from values to decisions."""
+    if not isinstance(answer, dict):
+        raise PolicyTypeError(
+            f"decide of the policy {policy} returned {reprlib.repr(answer)} of type {type(answer).__name__}. It must "
+            "return a dictionary from values to Save, Recompute or Offload; values left out are recomputed."
+        )
+    wrong = next(((v, d) for v, d in answer.items() if not (isinstance(v, Value) and is_decision(d))), None)
+    if wrong is not None:
+        raise PolicyTypeError(
+            f"decide of the policy {policy} returned a dictionary with {reprlib.repr(wrong[0])}: "
+            f"{reprlib.repr(wrong[1])}. Its keys must be values of the program, and what it says about them Save, "
+            "Recompute or Offload."
+        )
+    return answer
 
 
 _ORIGINS: weakref.WeakKeyDictionary[Any, Policy] = weakref.WeakKeyDictionary()
@@ -136,7 +164,16 @@ def as_policy(policy: Any) -> Policy:
 
     **Raises** `PolicyTypeError` for anything else, with advice for the usual slips.
     """
-    if isinstance(policy, type) or not (isinstance(policy, Policy) or callable(policy)):
+    name = constructor_name(policy)
+    if name is not None:
+        raise PolicyTypeError(
+            f"{name} makes a policy, but was given without being called. Write {name}(...) with its arguments."
+        )
+    if isinstance(policy, type):
+        raise PolicyTypeError(
+            f"the class {policy.__name__} is no policy, but its instances may be: write {policy.__name__}(...)."
+        )
+    if not (isinstance(policy, Policy) or callable(policy)):
         raise PolicyTypeError(
             f"{policy!r} is no policy. Give a member of remat.policies, a string such as 'dots' or 'names:a,b', "
             "a member of jax.checkpoint_policies, or a function of (primitive, *avals, **params)."
@@ -148,6 +185,26 @@ def as_policy(policy: Any) -> Policy:
     except TypeError:
         known = None
     return known if known is not None else JaxPolicy(policy)
+
+
+JAX_CONSTRUCTORS = (
+    "save_only_these_names",
+    "save_any_names_but_these",
+    "save_anything_except_these_names",
+    "save_and_offload_only_these_names",
+    "save_from_both_policies",
+    "offload_dot_with_no_batch_dims",
+)
+"""The members of jax.checkpoint_policies that make policies and are none."""
+
+
+def constructor_name(policy: Any) -> str | None:
+    """The name of the function, if `policy` is one that makes policies, of ours or of JAX's."""
+    for name in JAX_CONSTRUCTORS:
+        if policy is getattr(jax.checkpoint_policies, name, None):
+            return f"jax.checkpoint_policies.{name}"
+    ours = isinstance(policy, FunctionType) and str(policy.__module__).startswith("remat.policies.")
+    return f"policies.{policy.__name__}" if ours else None
 
 
 def names_in(equations: Iterable[Equation]) -> list[Any]:

@@ -5,6 +5,7 @@ One table of plain functions, `lower_rules`, from the class of an op to a functi
 
 from __future__ import annotations
 
+import enum
 import itertools
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -31,7 +32,7 @@ from remat.ir.ops import (
 )
 from remat.ir.program import Equation, Literal, Program, Value
 from remat.ir.types import short_text
-from remat.signature import flatten_arguments
+from remat.signature import Signature, call_text, flatten_arguments, is_array, leaf_text, words_of
 
 
 def lower(program: Program) -> Callable[..., Any]:
@@ -44,29 +45,35 @@ def lower(program: Program) -> Callable[..., Any]:
 
     **Returns** a function that can be called, jitted, vmapped and differentiated.
 
-    **Raises** `ArgumentTypeError` when called with another structure, and `ArgumentError` when called with other
-    shapes or dtypes than the program was traced for.
+    **Raises** `ArgumentTypeError` for what is not a program, and when the function is called with another structure;
+    `ArgumentError` when it is called with other shapes, dtypes or static values than the program was traced for.
 
     >>> import jax.numpy as jnp, remat
     >>> f = remat.lower(remat.trace(lambda x: {"twice": 2 * x})(jnp.arange(3)))
     >>> f(jnp.arange(3))["twice"].tolist()
     [0, 2, 4]
     """
+    if not isinstance(program, Program):
+        raise ArgumentTypeError(
+            f"remat.lower takes a Program, but got {program!r} of type {type(program).__name__}. Trace the function "
+            "first: remat.lower(remat.trace(fun)(*args))."
+        )
     signature = program.signature
     if signature is None:
-        return lambda *inputs: evaluate(program, inputs)
+        return lambda *inputs: evaluate(program, _check_count(program, inputs))
 
     def lowered(*args: Any, **kwargs: Any) -> Any:
-        statics = itertools.chain(signature.inputs.statics)
         position = itertools.count()
-        static = set(statics)
+        static = signature.inputs.statics
         given = flatten_arguments(lowered, args, kwargs, lambda leaf: next(position) not in static)
         if given.structure.tree != signature.inputs.tree:
+            traced_args, traced_kwargs = words_of(signature.inputs, program.input_types)
             raise ArgumentTypeError(
-                f"the program of {signature.function} was traced for arguments of structure {signature.inputs.tree}, "
-                f"but was called with {given.structure.tree}. Call it as the traced function was called, or "
-                "trace again."
+                f"the program was traced for {call_text(signature.function, traced_args, traced_kwargs)}, but was "
+                f"called as {call_text(signature.function, args, kwargs)}. Call it as the traced function was called, "
+                "or trace again."
             )
+        _check_statics(signature, given.structure.statics)
         inputs = [_check_input(v, x, n) for v, x, n in zip(program.inputs, given.leaves, signature.argument_names)]
         return signature.outputs.build(evaluate(program, inputs))
 
@@ -74,7 +81,31 @@ def lower(program: Program) -> Callable[..., Any]:
     return lowered
 
 
+def _check_statics(signature: Signature, given: dict[int, Any]) -> None:
+    """Texts and flags that the program was traced for cannot change; other static values are not compared."""
+    for i, value in signature.inputs.statics.items():
+        if isinstance(value, (str, bytes, enum.Enum)) and value != given[i]:
+            raise ArgumentError(
+                f"the program of {signature.function} was traced with the static argument {value!r}, but was called "
+                f"with {given[i]!r}. Trace the function again for other static values."
+            )
+
+
+def _check_count(program: Program, inputs: Sequence[Any]) -> Sequence[Any]:
+    if len(inputs) != len(program.inputs):
+        types = ", ".join(short_text(v.type) for v in program.inputs)
+        raise ArgumentError(
+            f"the program takes {len(program.inputs)} inputs ({types or 'none'}), but was called with {len(inputs)}."
+        )
+    return inputs
+
+
 def _check_input(value: Value, x: Any, name: str) -> Any:
+    if not is_array(x):
+        raise ArgumentTypeError(
+            f"argument {name} is {leaf_text(x)}, but the program was traced for {short_text(value.type)}. Pass an "
+            "array, or trace the function again."
+        )
     type = jax.typeof(x)
     if type.shape != value.type.shape or type.dtype != value.type.dtype:
         raise ArgumentError(

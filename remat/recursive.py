@@ -6,6 +6,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from remat.checkpoint import checkpoint
+from remat.errors import ArgumentTypeError
+from remat.signature import check_callable
 
 
 def recursive_checkpoint(funs: Sequence[Callable[[Any], Any]], *, policy: Any = None) -> Callable[[Any], Any]:
@@ -26,7 +28,14 @@ def recursive_checkpoint(funs: Sequence[Callable[[Any], Any]], *, policy: Any = 
     >>> len([r for r in remat.saved_residuals(f, 1.0)]) <= 5
     True
     """
+    if callable(funs):
+        raise ArgumentTypeError(
+            f"remat.recursive_checkpoint takes a list of functions, but got {funs!r}. Write "
+            "recursive_checkpoint([f, g])."
+        )
     funs = list(funs)
+    for fun in funs:
+        check_callable(fun, "each part of remat.recursive_checkpoint")
     if not funs:
         return lambda x: x
     if len(funs) == 1:

@@ -7,6 +7,7 @@ static, so that models which carry activation functions or flags as leaves need 
 from __future__ import annotations
 
 import inspect
+import reprlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -14,6 +15,9 @@ from typing import Any
 import jax
 import numpy as np
 from jax.tree_util import keystr, tree_flatten, tree_flatten_with_path, tree_unflatten
+
+from remat.errors import ArgumentTypeError
+from remat.ir.types import short_text
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,6 +73,15 @@ def function_name(fun: Callable[..., Any]) -> str:
     return getattr(fun, "__name__", None) or type(fun).__name__
 
 
+def check_callable(fun: Any, caller: str) -> None:
+    """**Raises** `ArgumentTypeError` for what is not a function."""
+    if not callable(fun):
+        raise ArgumentTypeError(
+            f"{caller} takes a function, but got {_short.repr(fun)} of type {type(fun).__name__}. Pass the function "
+            "itself, without calling it."
+        )
+
+
 def flatten_arguments(
     fun: Callable[..., Any],
     args: tuple[Any, ...],
@@ -95,6 +108,41 @@ def flatten_outputs(fun: Callable[..., Any], out: Any) -> tuple[list[Any], Struc
     leaves, tree = tree_flatten(out)
     statics = {i: leaf for i, leaf in enumerate(leaves) if not is_array(leaf)}
     return [leaf for i, leaf in enumerate(leaves) if i not in statics], Structure(tree, statics)
+
+
+_short = reprlib.Repr()
+_short.maxother = _short.maxstring = 90
+
+
+class _Word(str):
+    """A text that prints without quotes, to stand in a pytree for a leaf that is only described."""
+
+    def __repr__(self) -> str:
+        return str(self)
+
+
+def leaf_text(leaf: Any) -> str:
+    """A leaf in an error message: the type of an array (`f32[3]`); anything else as it is, with its class."""
+    if not is_array(leaf):
+        return f"{_short.repr(leaf)} of type {type(leaf).__name__}"
+    return short_text(leaf if isinstance(leaf, jax.ShapeDtypeStruct) else jax.typeof(leaf))
+
+
+def tree_text(tree: Any) -> str:
+    """A pytree in an error message: types in place of arrays, such as `{'w': f32[3], 'b': f32[]}`."""
+    leaves, structure = tree_flatten(tree)
+    words = [leaf if isinstance(leaf, _Word) else _Word(leaf_text(leaf)) for leaf in leaves]
+    return _short.repr(tree_unflatten(structure, words))
+
+
+def call_text(function: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
+    """A call in an error message: `f(f32[3], scale=f32[])`."""
+    return f"{function}({', '.join([*map(tree_text, args), *(f'{k}={tree_text(v)}' for k, v in kwargs.items())])})"
+
+
+def words_of(structure: Structure, types: Sequence[Any]) -> Any:
+    """The pytree of a structure with the texts of types as leaves, for `tree_text` and `call_text`."""
+    return structure.build([_Word(short_text(t)) for t in types])
 
 
 def _positional_names(fun: Callable[..., Any], count: int) -> list[str]:

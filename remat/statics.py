@@ -47,11 +47,11 @@ class Statics:
         positional = [p.name for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
         takes_more = any(p.kind is p.VAR_POSITIONAL for p in parameters)
         takes_any_name = any(p.kind is p.VAR_KEYWORD for p in parameters)
-        known = {p.name for p in parameters}
+        known = [p.name for p in parameters]
         for name in names:
             if name not in known and not takes_any_name:
                 raise ArgumentError(
-                    f"static_argnames has {name!r}, but {function_name(fun)} has no such parameter. Its parameters are "
+                    f"static_argnames has {name!r}, but {function_name(fun)} has no such parameter. Its parameters: "
                     f"{', '.join(map(repr, known)) or 'none'}."
                 )
         positions = set()
@@ -102,7 +102,8 @@ def _numbers(argnums: Any) -> tuple[int, ...]:
 
 
 def _names(argnames: Any) -> tuple[str, ...]:
-    given = (argnames,) if isinstance(argnames, str) else tuple(argnames)
+    sequence = isinstance(argnames, (tuple, list, set, frozenset))
+    given = tuple(argnames) if sequence else (argnames,)
     if not all(isinstance(n, str) for n in given):
         raise ArgumentTypeError(
             f"static_argnames must be a string or a sequence of strings, but is {argnames!r}. Use static_argnums for "

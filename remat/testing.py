@@ -47,9 +47,10 @@ def check_gradients(
     argnums: int | Sequence[int] | None = None,
     policies: Iterable[Any] = DEFAULT_POLICIES,
     under_jax: bool = False,
+    compiled: bool = False,
     rtol: float = 1e-5,
     atol: float = 1e-6,
-) -> None:
+) -> tuple[Any, tuple[Any, ...]]:
     """Assert that the value and the derivative of `fun` under each policy are those that JAX computes.
 
     **Arguments**
@@ -58,13 +59,19 @@ def check_gradients(
       pseudo-random numbers.
     - `argnums`: the arguments to differentiate; None means all with floating point leaves only.
     - `policies`: what to try; None stands for no policy.
-    - `under_jax`: whether to check `jax.grad` of `remat.checkpoint(fun)` as well.
+    - `under_jax`: whether to check `jax.vjp` of `remat.checkpoint(fun)` as well.
+    - `compiled`: whether to run all of it in one `jax.jit`. Where many small operations would be compiled one by one,
+      that is several times faster.
+
+    **Returns** JAX's value and its derivatives with respect to the chosen arguments, for further assertions.
 
     **Raises** `AssertionError` that says which policy and which leaf is wrong.
     """
     numbers = _differentiable_arguments(args) if argnums is None else argnums
     numbers = (numbers,) if isinstance(numbers, int) else tuple(numbers)
+    policies = tuple(policies)
     assert numbers, "no argument with floating point leaves only; name argnums"
+    assert policies, "no policy to check"
 
     def partial(*chosen: Any) -> Any:
         full = list(args)
@@ -72,17 +79,23 @@ def check_gradients(
             full[i] = x
         return fun(*full)
 
-    chosen = [args[i] for i in numbers]
-    out, pullback = jax.vjp(partial, *chosen)
-    cotangent = random_cotangent(out)
-    expected = pullback(cotangent)
-    for policy in policies:
-        found, ours = vjp(partial, *chosen, policy=policy)
-        assert_trees_close(found, out, rtol, atol, f"value under policy {policy}")
-        assert_trees_close(ours(cotangent), expected, rtol, atol, f"gradient under policy {policy}")
-        if under_jax and policy is not None:
-            found, theirs = jax.vjp(checkpoint(partial, policy=policy), *chosen)
-            assert_trees_close(theirs(cotangent), expected, rtol, atol, f"gradient by JAX under policy {policy}")
+    def run(*chosen: Any) -> tuple[Any, dict[str, Any]]:
+        out, pullback = jax.vjp(partial, *chosen)
+        cotangent = random_cotangent(out)
+        results = {}
+        for policy in policies:
+            found, ours = vjp(partial, *chosen, policy=policy)
+            results[f"under policy {policy}"] = found, ours(cotangent)
+            if under_jax and policy is not None:
+                found, theirs = jax.vjp(checkpoint(partial, policy=policy), *chosen)
+                results[f"by JAX under policy {policy}"] = found, theirs(cotangent)
+        return (out, pullback(cotangent)), results
+
+    expected, results = (jax.jit(run) if compiled else run)(*[args[i] for i in numbers])
+    for how, (value, gradient) in results.items():
+        assert_trees_close(value, expected[0], rtol, atol, f"value {how}")
+        assert_trees_close(gradient, expected[1], rtol, atol, f"gradient {how}")
+    return expected
 
 
 def _differentiable_arguments(args: Sequence[Any]) -> tuple[int, ...]:

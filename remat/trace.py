@@ -6,7 +6,10 @@ program and extra inputs of the nested one, so that nested programs are closed.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+import inspect
+import re
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import jax
@@ -17,7 +20,7 @@ from remat.ir.ops import Call, Checkpoint, Cond, Name, Op, Primitive, Scan, Whil
 from remat.ir.program import Atom, Equation, Literal, Program, Value
 from remat.ir.references import group_references
 from remat.ir.source import Source
-from remat.signature import Arguments, flatten_arguments, flatten_outputs
+from remat.signature import Arguments, check_callable, flatten_arguments, flatten_outputs, function_name
 
 
 def trace(fun: Callable[..., Any]) -> Callable[..., Program]:
@@ -31,8 +34,8 @@ def trace(fun: Callable[..., Any]) -> Callable[..., Program]:
     **Returns** a function of the same arguments that returns the `Program`. Arguments may be
     `jax.ShapeDtypeStruct`s, since only shapes and dtypes are looked at.
 
-    **Raises** what JAX raises when `fun` cannot be traced, such as `jax.errors.TracerBoolConversionError` for Python
-    control flow that depends on an argument's value.
+    **Raises** `ArgumentTypeError` for what is not a function, and what JAX raises when `fun` cannot be traced, such
+    as `jax.errors.TracerBoolConversionError` for Python control flow that depends on an argument's value.
 
     >>> import jax.numpy as jnp, remat
     >>> print(remat.trace(lambda x: jnp.sin(x) * 2.0)(jnp.ones(3)))
@@ -50,6 +53,7 @@ def trace(fun: Callable[..., Any]) -> Callable[..., Program]:
 
 def trace_arguments(fun: Callable[..., Any], arguments: Arguments) -> Program:
     """Trace `fun` on arguments that have been flattened already."""
+    check_callable(fun, "remat")
     outputs: list[Any] = []
 
     def flat(*leaves: Any) -> list[Any]:
@@ -58,11 +62,54 @@ def trace_arguments(fun: Callable[..., Any], arguments: Arguments) -> Program:
         outputs.append(structure)
         return arrays
 
-    flat.__name__ = getattr(fun, "__name__", "function")
-    jaxpr = jax.make_jaxpr(flat)(*arguments.leaves)
+    flat_like(flat, fun)
+    with value_errors_explained(arguments):
+        jaxpr = jax.make_jaxpr(flat)(*arguments.leaves)
     program = read_jaxpr(jaxpr)
     program.signature = arguments.signature(outputs[-1])
     return program
+
+
+def flat_like(flat: Any, fun: Callable[..., Any]) -> None:
+    """Let JAX's messages name the user's function and line in place of those of its flat form."""
+    flat.__name__ = flat.__qualname__ = function_name(fun)
+    flat.__wrapped__ = fun
+    flat.__signature__ = inspect.Signature([inspect.Parameter("leaves", inspect.Parameter.VAR_POSITIONAL)])
+
+
+VALUE_ERRORS = (
+    jax.errors.ConcretizationTypeError,
+    jax.errors.NonConcreteBooleanIndexError,
+    jax.errors.TracerArrayConversionError,
+    jax.errors.TracerIntegerConversionError,
+)
+"""What JAX raises when Python code needs a value that is not known while a function is traced."""
+
+
+@contextlib.contextmanager
+def value_errors_explained(arguments: Arguments) -> Iterator[None]:
+    """Add to such an error which argument is meant, why its value is unknown, and what to write instead."""
+    try:
+        yield
+    except VALUE_ERRORS as error:
+        if not any(note.startswith(_NOTE) for note in getattr(error, "__notes__", ())):
+            error.add_note(_note(str(error), arguments.function, arguments.names))
+        raise
+
+
+_NOTE = "remat traces"
+
+
+def _note(message: str, function: str, names: Sequence[str]) -> str:
+    found = sorted({int(i) for i in re.findall(r"\bleaves\[(\d+)\]", message)})
+    meant = ", ".join(f"leaves[{i}] is the argument {names[i]}" for i in found if i < len(names))
+    above = f" Above, {meant}." if meant else ""
+    return (
+        f"{_NOTE} {function} once, with the types of its arguments in place of their values, so Python code (if, "
+        f"while, int(), numpy) cannot look at a value.{above} Use jnp.where, jax.lax.cond or jax.lax.while_loop, and "
+        "jax.numpy in place of numpy. A flag or a size that is a Python value can be declared with static_argnames of "
+        "remat.checkpoint or bound with functools.partial."
+    )
 
 
 def read_jaxpr(jaxpr: Any) -> Program:

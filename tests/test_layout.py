@@ -127,7 +127,7 @@ def test_no_module_is_loaded_twice():
 
 
 def test_private_jax_only_in_the_compatibility_module():
-    pattern = re.compile(r"jax\._src|__version__|version_info")
+    pattern = re.compile(r"jax\._src|__version_info__|__version__(?!,|\}|\)|$)")
     for module, path in MODULES.items():
         if module not in ("remat.jax_compat", "remat"):
             lines = [line for line in path.read_text().splitlines() if pattern.search(line) and "jax" in line]

@@ -7,11 +7,13 @@ over inner ones. Outside every region all that the backward needs is kept.
 from __future__ import annotations
 
 import difflib
+import sys
 import warnings
+import weakref
 from collections.abc import Iterable
 from typing import Any
 
-from remat.decisions import Decision, Policy, RegionView, as_policy, names_in
+from remat.decisions import Decision, Policy, RegionView, as_policy, checked_decisions, names_in
 from remat.errors import UnknownNameWarning
 from remat.ir.linearized import LinearCond, Linearized, LinearScan
 from remat.ir.program import Equation, Value
@@ -25,8 +27,10 @@ def decide(program: Linearized) -> dict[Value, Decision]:
     for view in region_views(program):
         if view.region.policy is not None:
             policy = as_policy(view.region.policy)
-            warn_of_unknown_names(policy, view.equations, view.region.source.text)
-            decisions.update(policy.decide(view))
+            if not was_told(view.region.policy):
+                where = view.region.source.text
+                warn_of_unknown_names(policy, view.equations, f"at {where}" if where else "")
+            decisions.update(checked_decisions(policy.decide(view), policy))
     return decisions
 
 
@@ -50,24 +54,55 @@ def mark_last_region(program: Linearized) -> None:
             return
 
 
-def warn_of_unknown_names(policy: Policy, equations: Iterable[Equation], where: str = "", stacklevel: int = 2) -> None:
-    """Warn once of names that a policy asks for and the function never uses."""
+def warn_of_unknown_names(policy: Policy, equations: Iterable[Equation], where: str = "") -> bool:
+    """Warn once of names that a policy asks for and the function never uses; `where` says of which checkpoint.
+
+    Returns whether there was something to warn of.
+    """
     mentioned = getattr(policy, "mentioned_names", frozenset())
     if not mentioned:
-        return
+        return False
     seen = names_in(equations)
     unknown = sorted((n for n in mentioned if n not in seen), key=str)
     if unknown:
-        warnings.warn(UnknownNameWarning(unknown_names_text(policy, unknown, seen, where)), stacklevel=stacklevel)
+        text = unknown_names_text(policy, unknown, seen, where)
+        warnings.warn(UnknownNameWarning(text), stacklevel=_user_stacklevel())
+    return bool(unknown)
 
 
 def unknown_names_text(policy: Policy, unknown: list[Any], seen: list[Any], where: str) -> str:
-    at = f" at {where}" if where else ""
     names = ", ".join(repr(n) for n in seen) if seen else "none at all"
     asked = ", ".join(repr(n) for n in unknown)
     close = [m for n in unknown for m in difflib.get_close_matches(str(n), [str(s) for s in seen], n=1)]
-    hint = f" Did you mean {', '.join(repr(c) for c in dict.fromkeys(close))}?" if close else ""
+    hint = f"Did you mean {', '.join(repr(c) for c in dict.fromkeys(close))}?"
     return (
-        f"the policy {policy} of the checkpoint{at} asks for {asked}, but no checkpoint_name in the function uses "
-        f"{'that name' if len(unknown) == 1 else 'those names'}. Names used: {names}.{hint}"
+        f"the policy {policy} of the checkpoint{where and f' {where}'} asks for {asked}, but no checkpoint_name in the "
+        f"function uses {'that name' if len(unknown) == 1 else 'those names'}. Names used: {names}. "
+        f"{hint if close else 'Name a value with remat.checkpoint_name, or take the name out of the policy.'}"
     )
+
+
+def _user_stacklevel() -> int:
+    """The stack level, seen from the caller, of the first frame that is neither ours nor JAX's."""
+    level, frame = 1, sys._getframe(1)
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").split(".")[0] in _LIBRARIES:
+        level, frame = level + 1, frame.f_back
+    return level
+
+
+_LIBRARIES = ("remat", "jax", "contextlib", "functools")
+
+# Regions made by remat.checkpoint warn when they are called, since JAX's own transformations never come here. The
+# policy objects that were handed to JAX for them are kept in mind (by identity), so that nobody is told twice.
+
+_told: dict[int, weakref.ref[Any]] = {}
+
+
+def note_told(jax_policy: Any) -> None:
+    """Remember that a warning was given about the region with this policy object."""
+    key = id(jax_policy)
+    _told[key] = weakref.ref(jax_policy, lambda _: _told.pop(key, None))
+
+
+def was_told(jax_policy: Any) -> bool:
+    return id(jax_policy) in _told

@@ -17,7 +17,7 @@ from remat.ir.ops import Barrier, Block, Call, Checkpoint, Name, Op, Primitive, 
 from remat.ir.program import Atom, Equation, Literal, Program, Value
 from remat.ir.region import Region
 from remat.ir.rewrite import Builder
-from remat.ir.source import UNKNOWN
+from remat.ir.source import UNKNOWN, Source
 from remat.ir.types import is_differentiable
 from remat.transforms.derivative import derivative, forward_map, pullback, tangent_type
 
@@ -30,6 +30,7 @@ class Linearizer(Builder):
     def __init__(self, region: Region | None, in_loop: bool, copies: dict[Value, Atom] | None = None):
         super().__init__(UNKNOWN, region)
         self.copies = copies
+        self.caller: Source | None = None
         self.linear: list[LinearEquation] = []
         self.in_loop = in_loop
 
@@ -53,14 +54,15 @@ class Linearizer(Builder):
         for equation in program.equations:
             arguments = [a if isinstance(a, Literal) else env[a] for a in equation.inputs]
             given = [None if isinstance(a, Literal) else tangent_of.get(a) for a in equation.inputs]
-            self.source = equation.source
+            caller = self.caller
+            self.source = equation.source if caller is None else Source(equation.source.info, caller)
             if any(t is not None for t in given):
                 outputs, out_tangents = linearize_rules[type(equation.op)](self, equation, arguments, given)
                 for value, tangent in zip(equation.outputs, out_tangents, strict=True):
                     if tangent is not None:
                         tangent_of[value] = tangent
             elif isinstance(equation.op, (Call, Checkpoint)):
-                outputs, _ = self.walk(equation.op.program, arguments, given)
+                outputs, _ = self.walk_call(equation.op.program, arguments, given)
             else:
                 outputs = self.emit(equation.op, arguments, [v.type for v in equation.outputs])
             env.update(zip(equation.outputs, outputs, strict=True))
@@ -68,6 +70,17 @@ class Linearizer(Builder):
                 self.copies.update(zip(equation.outputs, outputs, strict=True))
         outputs = [a if isinstance(a, Literal) else env[a] for a in program.outputs]
         return outputs, [None if isinstance(a, Literal) else tangent_of.get(a) for a in program.outputs]
+
+
+    def walk_call(
+        self, program: Program, inputs: Sequence[Atom], tangents: Sequence[Tangent]
+    ) -> tuple[list[Atom], list[Tangent]]:
+        """Inline a called program. Its equations that have no user line (library code) get the line of the call."""
+        caller, self.caller = self.caller, self.source
+        try:
+            return self.walk(program, inputs, tangents)
+        finally:
+            self.caller = caller
 
 
 def linearize_program(
@@ -228,7 +241,7 @@ def _call(
     state: Linearizer, equation: Equation, inputs: list[Atom], tangents: list[Tangent]
 ) -> tuple[list[Atom], list[Tangent]]:
     assert isinstance(equation.op, Call)
-    return state.walk(equation.op.program, inputs, tangents)
+    return state.walk_call(equation.op.program, inputs, tangents)
 
 
 def _checkpoint(
@@ -240,7 +253,7 @@ def _checkpoint(
     pinned = op.prevent_cse if isinstance(op.prevent_cse, bool) else any(op.prevent_cse)
     state.region = Region(op.policy, outer, pinned, state.in_loop, equation.source)
     try:
-        return state.walk(op.program, inputs, tangents)
+        return state.walk_call(op.program, inputs, tangents)
     finally:
         state.region = outer
 
@@ -257,7 +270,10 @@ class _located:
     def __exit__(self, kind: Any, error: BaseException | None, traceback: Any) -> None:
         if error is not None and not isinstance(error, RematError):
             where = self.equation.source.text or "an unknown line"
-            error.add_note(f"remat was differentiating {self.equation.op.name} from {where}.")
+            error.add_note(
+                f"remat was differentiating {self.equation.op.name} from {where}. If it has no derivative, give it one "
+                "with jax.custom_vjp, or put jax.lax.stop_gradient on its inputs."
+            )
 
 
 Rule = Callable[[Linearizer, Equation, list[Atom], list[Tangent]], tuple[list[Atom], list[Tangent]]]

@@ -60,6 +60,7 @@ class Retrieval:
             if isinstance(item, Equation):
                 order.append((item, context))
                 continue
+            item = level.stand_in(item, context)
             if level.is_kept(item, context):
                 continue
             home = self._home(item, context)
@@ -76,6 +77,7 @@ class Retrieval:
     def _lookup(self, atom: Atom, region: Region | None, wanted_by: LinearEquation) -> Atom:
         if isinstance(atom, Literal):
             return atom
+        atom = self.level.stand_in(atom, region)
         if self.level.is_kept(atom, region):
             users = self.level.needed_by.setdefault(atom, [])
             if not users or users[-1] is not wanted_by:
@@ -107,7 +109,12 @@ class Retrieval:
             return {}
         if all(isinstance(e.op, Zeros) for e, _ in chain):
             return {}
-        roots = {a: home for e, home in chain for a in e.inputs if isinstance(a, Value) and level.is_kept(a, home)}
+        roots = {
+            a: home
+            for e, home in chain
+            for a in e.inputs
+            if isinstance(a, Value) and level.is_kept(level.stand_in(a, home), home)
+        }
         if not roots:
             return {}
         kept = {root: self._lookup(root, home, wanted_by) for root, home in roots.items()}

@@ -13,12 +13,22 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import dtypes
+from jax.tree_util import keystr
 
 from remat.errors import ArgumentTypeError
 from remat.ir.program import Program
 from remat.ir.types import is_differentiable, short_text
 from remat.lower import evaluate
-from remat.signature import Structure, flatten_arguments, is_array
+from remat.signature import (
+    Structure,
+    call_text,
+    flatten_arguments,
+    function_name,
+    is_array,
+    leaf_text,
+    tree_text,
+    words_of,
+)
 from remat.trace import trace_arguments
 from remat.transforms.derivative import tangent_type
 from remat.transforms.split import Split, split_program
@@ -37,15 +47,17 @@ class Pullback:
         self.output_types = [a.type for a in split.linearized.outputs]
 
     def __call__(self, residuals: Sequence[Any], cotangent: Any) -> tuple[Any, ...]:
-        leaves, tree = jax.tree.flatten(cotangent)
+        found, tree = jax.tree_util.tree_flatten_with_path(cotangent)
+        count = self.outputs.tree.num_leaves - len(self.outputs.statics)
+        types = self.output_types[:count]
         if tree != self.outputs.tree:
             raise ArgumentTypeError(
-                f"vjp_fn of {self.function}: the cotangent has the structure {tree}, but the function's result has "
-                f"{self.outputs.tree}. Give one cotangent for each leaf of the result."
+                f"vjp_fn of {self.function}: the cotangent is {tree_text(cotangent)}, but {self.function} returned "
+                f"{tree_text(words_of(self.outputs, types))}. Give one cotangent for each leaf of the result."
             )
-        arrays = [x for i, x in enumerate(leaves) if i not in self.outputs.statics]
-        types = self.output_types[: len(arrays)]
-        given = [_check_tangent("cotangent", self.function, i, x, t) for i, (x, t) in enumerate(zip(arrays, types))]
+        arrays = [(f"cotangent{keystr(p)}", x) for i, (p, x) in enumerate(found) if i not in self.outputs.statics]
+        where = f"vjp_fn of {self.function}"
+        given = [_check_tangent(where, name, x, t) for (name, x), t in zip(arrays, types, strict=True)]
         chosen = [c for c, take in zip(given, self.split.given) if take]
         found = iter(evaluate(self.split.second, [*residuals, *chosen]))
         results = [
@@ -65,7 +77,12 @@ class VjpFunction:
         self.residuals = list(residuals)
         self.pullback = pullback
 
-    def __call__(self, cotangent: Any) -> tuple[Any, ...]:
+    def __call__(self, cotangent: Any, *more: Any) -> tuple[Any, ...]:
+        if more:
+            raise ArgumentTypeError(
+                f"vjp_fn of {self.pullback.function} takes one cotangent, shaped like the result, but got "
+                f"{1 + len(more)} arguments. Pass several cotangents as one pytree, such as a tuple."
+            )
         return self.pullback(self.residuals, cotangent)
 
     def __repr__(self) -> str:
@@ -87,14 +104,15 @@ class Pushforward:
         leaves, tree = jax.tree.flatten((tangents, {}))
         inputs = self.signature.inputs
         if tree != inputs.tree:
+            primals, _ = words_of(inputs, self.input_types)
             raise ArgumentTypeError(
-                f"linear_fn of {self.function}: the tangents have the structure {tree}, but the primals have "
-                f"{inputs.tree}. Give one tangent for each leaf of the primals."
+                f"linear_fn was called as {call_text('linear_fn', tangents, {})}, but the primals were "
+                f"{call_text(self.function, primals, {})}. Give one tangent for each leaf of the primals."
             )
         arrays = [x for i, x in enumerate(leaves) if i not in inputs.statics]
-        given = [
-            _check_tangent("tangent", self.function, i, x, t) for i, (x, t) in enumerate(zip(arrays, self.input_types))
-        ]
+        names = [f"tangent of {name}" for name in self.signature.argument_names]
+        where = f"linear_fn of {self.function}"
+        given = [_check_tangent(where, *each) for each in zip(names, arrays, self.input_types, strict=True)]
         chosen = [c for c, take in zip(given, self.split.given) if take]
         found = iter(evaluate(self.split.second, [*residuals, *chosen]))
         results = [
@@ -137,7 +155,7 @@ def vjp(fun: Callable[..., Any], primals: tuple[Any, ...], has_aux: bool = False
     active = [is_differentiable(t) for t in program.input_types]
     main, count = program.signature.outputs, len(program.outputs)
     if has_aux:
-        main, auxiliary, count = split_auxiliary(fun, program.signature.outputs)
+        main, auxiliary, count = split_auxiliary(fun, program.signature.outputs, program.output_types)
     split = split_program(program, active, differentiated=count)
     results = evaluate(split.forward, leaves)
     outputs, residuals = results[: split.output_count], results[split.output_count :]
@@ -162,13 +180,15 @@ def _trace(fun: Callable[..., Any], primals: tuple[Any, ...]) -> tuple[Program, 
     return program, [x if isinstance(x, jax.Array) else jnp.asarray(x) for x in arguments.leaves]
 
 
-def split_auxiliary(fun: Callable[..., Any], outputs: Structure) -> tuple[Structure, Structure, int]:
+def split_auxiliary(
+    fun: Callable[..., Any], outputs: Structure, types: Sequence[Any]
+) -> tuple[Structure, Structure, int]:
     """Take the structure of `(result, auxiliary)` apart; also returns the number of array leaves of the result."""
     children = jax.tree_util.treedef_children(outputs.tree)
     if len(children) != 2 or outputs.tree.node_data()[0] is not tuple:
         raise ArgumentTypeError(
-            f"with has_aux=True, {getattr(fun, '__name__', fun)} must return a pair (result, auxiliary data), but it "
-            f"returned {outputs.tree}. Return a tuple of two, or leave has_aux out."
+            f"with has_aux=True, {function_name(fun)} must return a pair (result, auxiliary data), but it returned "
+            f"{tree_text(words_of(outputs, types))}. Return a tuple of two, or leave has_aux out."
         )
     first, second = children
     n = first.num_leaves
@@ -185,24 +205,21 @@ def zero_tangent(type: Any) -> Any:
     return jnp.zeros(tangent.shape, tangent.dtype)
 
 
-def _check_tangent(kind: str, function: str, index: int, x: Any, type: Any) -> Any:
+def _check_tangent(where: str, name: str, x: Any, type: Any) -> Any:
     """A tangent or cotangent must have the shape and tangent dtype of what it belongs to."""
     if not is_array(x):
-        raise ArgumentTypeError(
-            f"{kind} {index} of {function} is {x!r} of type {x.__class__.__name__}; an array like {short_text(type)} "
-            "is needed."
-        )
+        raise ArgumentTypeError(f"{where}: {name} is {leaf_text(x)}, but an array {short_text(type)} is needed.")
     if not is_differentiable(type):
         if getattr(x, "dtype", None) != dtypes.float0:
             raise ArgumentTypeError(
-                f"{kind} {index} of {function} belongs to a value of type {short_text(type)}, which has no "
+                f"{where}: {name} belongs to a value of type {short_text(type)}, which has no "
                 f"derivative; it must be zeros of dtype float0 (np.zeros({tuple(type.shape)}, jax.dtypes.float0))."
             )
         return x
     given = jax.typeof(jnp.asarray(x))
     if tuple(given.shape) != tuple(type.shape) or given.dtype != type.dtype:
         raise ArgumentTypeError(
-            f"{kind} {index} of {function} has type {short_text(given)}, but {short_text(type)} is needed. "
-            "Shapes and dtypes must be those of the value it belongs to."
+            f"{where}: {name} has type {short_text(given)}, but {short_text(type)} is needed: the shape and dtype of "
+            "the value it belongs to."
         )
     return jnp.asarray(x)

@@ -68,6 +68,9 @@ class Level:
 
     def __post_init__(self) -> None:
         self.producer: dict[Value, Equation] = {v: e for e in self.linearized.equations for v in e.outputs}
+        self._named: dict[Atom, Value] = {
+            e.inputs[0]: e.outputs[0] for e in self.linearized.equations if isinstance(e.op, Name)
+        }
         self._replaced: dict[Equation, Equation] = {}
         self._before: dict[Equation, list[Equation]] = {}
         self._fetched: dict[Value, Value] = {}
@@ -117,6 +120,14 @@ class Level:
         if known is not None:
             return known
         return SAVE if common_region(context, equation.region) is None else RECOMPUTE
+
+    def stand_in(self, value: Value, context: Region | None) -> Value:
+        """The value itself, or the same value under a name if only that is kept (code that reads a value from before
+        it was named must not undo the naming)."""
+        named = self._named.get(value)
+        if named is None or self.is_kept(value, context) or not self.is_kept(named, context):
+            return value
+        return named
 
     def is_kept(self, value: Value, context: Region | None) -> bool:
         return not isinstance(self.decision(value, context), Recompute)

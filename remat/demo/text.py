@@ -1,8 +1,11 @@
-"""Real text that comes with every Python: the reference documentation behind `help()`, as character tokens."""
+"""Real text that comes with every Python: the source of modules of its standard library, as character tokens."""
 
 from __future__ import annotations
 
+import _pydecimal
+import argparse
 import inspect
+import typing
 
 import numpy as np
 
@@ -11,16 +14,8 @@ VOCABULARY = 1 + ord(LAST) - ord(FIRST) + 1  # the newline, then printable ASCII
 
 
 def corpus() -> str:
-    """About half a megabyte of English prose with code; where `pydoc_data` was left out, the source of large modules."""
-    try:
-        from pydoc_data.topics import topics
-    except ImportError:
-        import argparse
-        import decimal
-        import typing
-
-        return "\n".join(inspect.getsource(module) for module in (argparse, inspect, typing, decimal))
-    return "\n".join(topics[name] for name in sorted(topics))
+    """About half a megabyte of Python source."""
+    return "\n".join(inspect.getsource(module) for module in (argparse, inspect, typing, _pydecimal))
 
 
 def encode(text: str) -> np.ndarray:

@@ -24,12 +24,12 @@ class Sizes:
     """Sizes of the model and of a batch."""
 
     vocabulary: int = 96
-    context: int = 128
-    width: int = 128
+    context: int = 64
+    width: int = 64
     heads: int = 4
     layers: int = 4
-    hidden: int = 512
-    batch: int = 8
+    hidden: int = 256
+    batch: int = 16
 
 
 def initialize(key: jax.Array, sizes: Sizes) -> Parameters:
@@ -42,7 +42,7 @@ def initialize(key: jax.Array, sizes: Sizes) -> Parameters:
         return jax.random.normal(next(keys), shape) / math.sqrt(inputs)
 
     return {
-        "embedding": normal((sizes.vocabulary, w), w),
+        "embedding": normal((sizes.vocabulary, w), 1),
         "position": normal((sizes.context, w), w),
         "layers": {
             "attention_scale": jnp.ones((n, w)),

@@ -27,15 +27,18 @@ NOWHERE = Position("", 0, 0, "")
 class Source:
     """The origin of an equation. `info` is JAX's source record; None where no user line stands behind it."""
 
-    __slots__ = ("info",)
+    __slots__ = ("caller", "info")
 
-    def __init__(self, info: Any = None):
+    def __init__(self, info: Any = None, caller: Source | None = None):
         self.info = info
+        self.caller = caller
+        """The call that the equation was inlined from; its place is given where the equation itself has none."""
 
     @property
     def text(self) -> str:
         """`file:line:col (function)` as JAX prints it; empty when unknown."""
-        return source_info_util.summarize(self.info) if self.info is not None else ""
+        own = source_info_util.summarize(self.info) if self.info is not None else ""
+        return own or (self.caller.text if self.caller is not None else "")
 
     @property
     def position(self) -> Position:

@@ -35,11 +35,11 @@ def print_fwd_bwd(fun: Callable[..., Any], /, *args: Any, **kwargs: Any) -> None
 
     >>> import jax.numpy as jnp, remat
     >>> remat.print_fwd_bwd(jnp.sin, 1.0)
-    forward computation:    | backward computation:
-    <BLANKLINE>
-    program(a: f32[])       | program(c: f32[], d: f32[])
-      b: f32[] = sin a      |   e: f32[] = mul d c
-      c: f32[] = cos a      |   return e
-      return b, c           |
+    forward computation: | backward computation:
+                         |
+    program(a: f32[])    | program(c: f32[], d: f32[])
+      b: f32[] = sin a   |   e: f32[] = mul d c
+      c: f32[] = cos a   |   return e
+      return b, c        |
     """
     print(side_by_side(fwd_bwd(fun, *args, **kwargs)))
