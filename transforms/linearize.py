@@ -71,7 +71,6 @@ class Linearizer(Builder):
         outputs = [a if isinstance(a, Literal) else env[a] for a in program.outputs]
         return outputs, [None if isinstance(a, Literal) else tangent_of.get(a) for a in program.outputs]
 
-
     def walk_call(
         self, program: Program, inputs: Sequence[Atom], tangents: Sequence[Tangent]
     ) -> tuple[list[Atom], list[Tangent]]:

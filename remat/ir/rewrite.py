@@ -42,6 +42,12 @@ class Builder:
         """The sum of two cotangents of one type."""
         return self.emit(ADD, [a, b], [a.type])[0]
 
+    def define(self, program: Program, inputs: Sequence[Atom], values: Sequence[Value]) -> None:
+        """Append `program` so that its last equation defines `values`."""
+        self.instantiate(program, inputs)
+        last = self.equations.pop()
+        self.equations.append(Equation(last.op, last.inputs, values, last.source, last.region))
+
     def instantiate(self, program: Program, inputs: Sequence[Atom]) -> list[Atom]:
         """Append the equations of `program` with its inputs replaced; return the atoms of its outputs."""
         env: Env = dict(zip(program.inputs, inputs, strict=True))

@@ -21,6 +21,7 @@ from remat.ir.program import Atom, Equation, Literal, Program, Value
 from remat.ir.rewrite import Builder, prune
 from remat.transforms.derivative import tangent_type
 from remat.transforms.linearize import Linearizer, Tangent, linearize_program, linearize_rules
+from remat.transforms.rules.scan_shift import INDEX, Chain, IndexedReads, chain_of, indices
 from remat.transforms.walk import Level, Resolved, StackedFrom, Step, resolve_rules
 
 
@@ -100,7 +101,11 @@ class _Resolution:
         self.hoisted: dict[Value, Value] = {}
         invariant = self.invariant_values()
         constants, slices = set(self.constants), set(self.slices)
+        self.chains = self.find_chains(invariant)
+        rebuilt = {chain.carried for chain in self.chains}
         for origin, residual in self.inner.residuals.items():
+            if origin in rebuilt:
+                continue
             if origin in constants or origin in slices:
                 self.residual_atoms[residual] = self.outer[origin]
                 self.is_stacked[residual] = origin in slices
@@ -110,6 +115,39 @@ class _Resolution:
             else:
                 self.residual_atoms[residual] = self.stacked(origin, residual)
                 self.is_stacked[residual] = True
+        self.add_reads_of_chains()
+
+    def find_chains(self, invariant: set[Value]) -> list[Chain]:
+        """Carried values that need not be kept, since the previous iteration kept what they follow from.
+
+        Only under a policy: without one, what is kept is what JAX keeps.
+        """
+        if not self.level.backward or self.op.equation.region is None:
+            return []
+        residuals = self.inner.residuals
+        kept = {v for v, r in residuals.items() if v is r and v not in self.carry and v not in invariant}
+        given = kept | set(self.constants) | set(self.slices)
+        chains = []
+        for carried, returned in zip(self.carry, self.body.outputs, strict=False):
+            chain = chain_of(self.body, carried, returned, given) if carried in residuals else None
+            if chain is not None:
+                chains.append(chain)
+        return chains
+
+    def add_reads_of_chains(self) -> None:
+        """Slices and constants that only chains read, and the initial values, are read by the backward loop too."""
+        carried = list(self.carry)
+        self.initial: list[Value] = []
+        for chain in self.chains:
+            for value in chain.reads:
+                if value not in self.residual_atoms:
+                    self.residual_atoms[value] = self.outer[value]
+                    self.is_stacked[value] = value in self.slices
+            initial = Value(chain.carried.type)
+            position = self.scan.constant_count + carried.index(chain.carried)
+            self.residual_atoms[initial] = self.op.equation.inputs[position]
+            self.is_stacked[initial] = False
+            self.initial.append(initial)
 
     def stacked(self, origin: Value, residual: Value) -> Value:
         """The outer value that holds `residual` of all iterations."""
@@ -224,34 +262,48 @@ class _Resolution:
         ]
         return Program([c for c in cotangents if c is not None], builder.equations, outputs)  # type: ignore[arg-type]
 
-    def split_residuals(self) -> tuple[list[Value], list[Value]]:
-        stacked = [r for r in self.residual_atoms if self.is_stacked[r]]
+    def split_residuals(self) -> tuple[list[Value], list[Value], list[Value]]:
+        """Residuals that are the same in each iteration, those read slice by slice, and those read by index."""
+        read_before = {v for chain in self.chains for v in chain.reads}
+        stacked = [r for r in self.residual_atoms if self.is_stacked[r] and r not in read_before]
+        indexed = [r for r in self.residual_atoms if self.is_stacked[r] and r in read_before]
         constant = [r for r in self.residual_atoms if not self.is_stacked[r]]
-        return constant, stacked
+        return constant, stacked, indexed
 
     def transposed_step(self, inner: Program) -> Step:
-        constant, stacked = self.split_residuals()
+        constant, stacked, indexed = self.split_residuals()
         n_constants, n_carry = sum(self.op.active_constants), sum(self.op.active_carry)
-        builder = Builder()
-        builder.equations = list(inner.equations)
         tangents = [t for t in self.body.tangents if t is not None]
         found = list(inner.outputs)
         sums = [Value(t.type) for t in tangents[:n_constants]]
-        new_sums: list[Atom] = []
-        for total, part in zip(sums, found[:n_constants], strict=True):
-            new_sums.append(total if part is None else builder.add(total, part))
+        stacks = [Value(jax_compat.stacked_type(v.type, self.scan.length)) for v in indexed]
+        number = Value(INDEX)
+
+        builder = Builder()
+        if self.chains:
+            first, before = (self.scan.length - 1, 1) if self.scan.reverse else (0, -1)
+            IndexedReads(self.chains, indexed, stacks, self.initial, number).emit(builder, first, before)
+        builder.equations.extend(inner.equations)
+        new_sums: list[Atom] = [
+            total if part is None else builder.add(total, part)
+            for total, part in zip(sums, found[:n_constants], strict=True)
+        ]
         rest = [
             part if part is not None else builder.zeros(t.type)
             for part, t in zip(found[n_constants:], tangents[n_constants:], strict=True)
         ]
         carry_in, slice_out = rest[:n_carry], rest[n_carry:]
-        carried = inner.inputs[:n_carry]
-        given = inner.inputs[n_carry:]
+        carried, given = inner.inputs[:n_carry], inner.inputs[n_carry:]
+        numbers = [number] if self.chains else []
         body = Program(
-            [*constant, *carried, *sums, *given, *stacked], builder.equations, [*carry_in, *new_sums, *slice_out]
+            [*constant, *stacks, *carried, *sums, *given, *stacked, *numbers],
+            prune(builder.equations, [*carry_in, *new_sums, *slice_out]),
+            [*carry_in, *new_sums, *slice_out],
         )
-        op = Scan(body, self.scan.length, not self.scan.reverse, len(constant), n_carry + n_constants, self.scan.unroll)
+        count = len(constant) + len(stacks)
+        op = Scan(body, self.scan.length, not self.scan.reverse, count, n_carry + n_constants, self.scan.unroll)
         slice_types = [jax_compat.stacked_type(a.type, self.scan.length) for a in slice_out]
+        types = [*(v.type for v in carried), *(s.type for s in sums), *slice_types]
         residual_atoms = self.residual_atoms
 
         def step(out: Builder, atoms: list[Atom], cotangents: list[Value | None]) -> list[Value | None]:
@@ -260,20 +312,18 @@ class _Resolution:
                 c if c is not None else out.zeros(v.type) for c, v in zip(cotangents, self.linear.outputs, strict=True)
             ]
             zero_sums = [out.zeros(s.type) for s in sums]
+            order = out.instantiate(indices(self.scan.length), []) if numbers else []
             inputs = [
-                *(values[r] for r in constant),
+                *(values[r] for r in [*constant, *indexed]),
                 *full[:n_carry],
                 *zero_sums,
                 *full[n_carry:],
                 *(values[r] for r in stacked),
+                *order,
             ]
-            types = [*(v.type for v in carried), *(s.type for s in sums), *slice_types]
             results = out.emit(op, inputs, types)
-            carry, totals, slices = (
-                results[:n_carry],
-                results[n_carry : n_carry + n_constants],
-                results[n_carry + n_constants :],
-            )
+            carry, totals = results[:n_carry], results[n_carry : n_carry + n_constants]
+            slices = results[n_carry + n_constants :]
             by_input = [*totals, *carry, *slices]
             return [r for r, flag in zip(by_input, self.linear.linear, strict=True) if flag]
 
@@ -288,7 +338,7 @@ class _Resolution:
         return Program(tangents, self.inner.equations_out, outputs)  # type: ignore[arg-type]
 
     def tangent_step(self, inner: Program) -> Step:
-        constant, stacked = self.split_residuals()
+        constant, stacked, _ = self.split_residuals()
         n_constants, n_carry = sum(self.op.active_constants), sum(self.op.active_carry)
         builder = Builder()
         builder.equations = list(inner.equations)

@@ -1,0 +1,112 @@
+"""Rebuilding what a loop carries from what the previous iteration kept.
+
+The value carried into iteration i was computed by iteration i-1. Where that takes only memory-bound equations from
+values that are kept of that iteration anyway (for a silu MLP: from the matrix product), it need not be kept too. The
+backward loop reads the kept values at i and at i-1 by index, and the initial value in the first iteration.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from remat.ir.linearized import Linearized
+from remat.ir.ops import Primitive
+from remat.ir.program import Atom, Equation, Literal, Program, Value
+from remat.ir.rewrite import Builder, prune
+from remat.ir.traits import is_memory_bound
+from remat.transforms.derivative import make_program
+
+MAX_CHAIN = 64
+"""Longer chains are not rebuilt: each equation of one is a pass over memory."""
+
+INDEX = jax.core.ShapedArray((), jnp.dtype("int32"))
+
+
+@dataclass(frozen=True, eq=False)
+class Chain:
+    """How a carried value follows from values of the iteration before: equations and the values they start from."""
+
+    carried: Value
+    result: Atom
+    equations: list[Equation]
+    reads: list[Value]
+
+
+def chain_of(body: Linearized, carried: Value, returned: Atom, given: Collection[Value]) -> Chain | None:
+    """The chain from `given` values of an iteration to what it carries on; None if there is no cheap one."""
+    equations = prune(body.equations, [returned], given=given, keep_effects=False)
+    defined = {v for e in equations for v in e.outputs}
+    used = [a for e in equations for a in e.inputs] + [returned]
+    reads = list(dict.fromkeys(a for a in used if isinstance(a, Value) and a not in defined))
+    if not set(reads).issubset(given) or len(equations) > MAX_CHAIN:
+        return None
+    if not all(is_memory_bound(e.op) and not e.op.effects for e in equations):
+        return None
+    return Chain(carried, returned, equations, reads)
+
+
+@dataclass(frozen=True, eq=False)
+class IndexedReads:
+    """The prologue of a backward body that reads some stacked values by index.
+
+    `stacks` are body inputs that hold the whole stack of the inner values `indexed`; `initial` holds the initial value
+    of each chain; `index` is the number of the iteration.
+    """
+
+    chains: Sequence[Chain]
+    indexed: list[Value]
+    stacks: list[Value]
+    initial: list[Value]
+    index: Value
+
+    def emit(self, builder: Builder, first: int, before: int) -> None:
+        """Define the indexed values of this iteration and the carried values that came into it.
+
+        `first` is the number of the iteration that ran first, `before` the step from an iteration to the one before.
+        """
+        is_first, previous = builder.instantiate(_neighbour(first, before), [self.index])
+        env: dict[Value, Atom] = {}
+        read_before = {v for chain in self.chains for v in chain.reads}
+        for value, stack in zip(self.indexed, self.stacks, strict=True):
+            pick = _pick(stack.type)
+            builder.define(pick, [stack, self.index], [value])
+            if value in read_before:
+                (env[value],) = builder.instantiate(pick, [stack, previous])
+        for chain, initial in zip(self.chains, self.initial, strict=True):
+            rebuilt = _stamp(builder, chain, env)
+            op = Primitive(lax.select_n_p, {})
+            builder.equations.append(
+                Equation(op, [is_first, rebuilt, initial], [chain.carried], builder.source, builder.region)
+            )
+
+
+def _stamp(builder: Builder, chain: Chain, env: dict[Value, Atom]) -> Atom:
+    """Append a chain, reading values of the iteration before where `env` has them and constants as they are."""
+    local = dict(env)
+    for equation in chain.equations:
+        inputs = [local.get(a, a) if isinstance(a, Value) else a for a in equation.inputs]
+        builder.source = equation.source
+        local.update(zip(equation.outputs, builder.emit(equation.op, inputs, [v.type for v in equation.outputs])))
+    result = chain.result
+    return result if isinstance(result, Literal) else local.get(result, result)
+
+
+def _neighbour(first: int, before: int) -> Program:
+    """index -> (whether it is the first iteration, the index of the iteration before or itself)."""
+    return make_program(lambda i: [i == first, jnp.where(i == first, i, i + before)], [INDEX])
+
+
+def _pick(stack: Any) -> Program:
+    """(stack, index) -> element."""
+    return make_program(lambda s, i: [lax.dynamic_index_in_dim(s, i, keepdims=False)], [stack, INDEX])
+
+
+def indices(length: int) -> Program:
+    """The numbers of all iterations, as slices of the backward loop."""
+    return make_program(lambda: [lax.iota(jnp.int32, length)], [])
