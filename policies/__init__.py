@@ -24,3 +24,4 @@ from remat.policies.names import save_only_these_names as save_only_these_names
 from remat.policies.parse import parse as parse
 from remat.policies.scope import scan_body as scan_body
 from remat.policies.scope import within as within
+from remat.policies.substituting import substituting as substituting

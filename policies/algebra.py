@@ -120,3 +120,8 @@ def save_from_both_policies(policy_1: Any, policy_2: Any) -> Either:
     dots|names:a
     """
     return Either.of(policy_1, policy_2)
+
+
+def inner_text(policy: Policy) -> str:
+    """The string form of a policy inside another; combinations need parentheses."""
+    return f"({policy})" if isinstance(policy, (Either, Both)) else str(policy)

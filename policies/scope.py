@@ -10,7 +10,7 @@ from typing import Any
 from remat.decisions import SAVE, Decision, Policy, RegionView
 from remat.errors import PolicyError
 from remat.ir.program import Equation, Value
-from remat.policies.algebra import Both, Combinable, Either
+from remat.policies.algebra import Combinable, inner_text
 from remat.policies.parse import WITH_ARGUMENT, parse
 
 
@@ -40,7 +40,7 @@ class Within(Combinable):
         return getattr(self.policy, "mentioned_names", frozenset())
 
     def __str__(self) -> str:
-        return f"within:{self.scope}:{_inner(self.policy)}"
+        return f"within:{self.scope}:{inner_text(self.policy)}"
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ class ScanBody(Combinable):
         return getattr(self.policy, "mentioned_names", frozenset())
 
     def __str__(self) -> str:
-        return f"scan_body:{_inner(self.policy)}"
+        return f"scan_body:{inner_text(self.policy)}"
 
 
 def within(scope: str | Callable[..., Any], policy: Any) -> Within:
@@ -91,11 +91,6 @@ def scan_body(policy: Any) -> ScanBody:
     scan_body:nothing
     """
     return ScanBody(parse(policy))
-
-
-def _inner(policy: Policy) -> str:
-    """The string form of a policy inside another; combinations need parentheses."""
-    return f"({policy})" if isinstance(policy, (Either, Both)) else str(policy)
 
 
 def _within(text: str) -> Within:

@@ -105,19 +105,22 @@ def saved(target: str, policy: Policy | None, form: str) -> None:
 
     Nothing is run on a device: unless JAX_PLATFORMS is set, JAX uses the CPU.
     """
-    if not jax.config.jax_platforms:
+    if not getattr(jax.config, "jax_platforms", None):
         jax.config.update("jax_platforms", "cpu")
     fun, args, kwargs = load_target(target)
     residuals = saved_residuals(fun if policy is None else checkpoint(fun, policy=policy), *args, **kwargs)
     if form == "json":
         click.echo(residuals.to_json())
         return
-    from remat.demo.tables import residuals_table
+    from remat.demo.tables import held_table, residuals_table
 
     console = Console()
     around = "no policy" if policy is None else f"policy {policy}"
     console.print(f"kept for the backward pass of {residuals.function}, {around}", markup=False, highlight=False)
-    console.print(residuals_table(residuals))
+    console.print(residuals_table(residuals, console.width))
+    if residuals.total_bytes > residuals.new_bytes:
+        console.print("besides, read by the backward pass, but held by the caller anyway:")
+        console.print(held_table(residuals))
 
 
 @main.command()
@@ -140,14 +143,14 @@ def policies() -> None:
 
 MEANINGS = {
     "everything": "all that the backward pass needs, as without a checkpoint",
-    "nothing": "only the inputs; the rest is recomputed",
     "dots": "results of matrix products and convolutions",
     "dots_no_batch": "results of matrix products without batch dimensions: those with weights",
-    "offload_dots": "the same in another memory, here the host's",
+    "nothing": "only the inputs; the rest is recomputed",
     "names": "values with these names (checkpoint_name)",
     "names_but": "values with any name but these",
     "except": "everything except values with these names",
     "offload": "values with these names, in host memory",
+    "offload_dots": "what dots_no_batch keeps, in host memory",
     "within": "what a policy keeps in one named scope or function",
     "scan_body": "what a policy keeps in loops, and everything outside them",
 }
@@ -155,12 +158,11 @@ MEANINGS = {
 
 def policy_forms() -> dict[str, str]:
     """How to write each policy, and in one line what it keeps."""
-    forms: dict[str, str] = {}
-    for policy in WORDS.values():
-        forms.setdefault(str(policy), MEANINGS.get(str(policy)) or _first_sentence(policy))
-    for word, (make, example) in WITH_ARGUMENT.items():
-        forms[f"{word}:{example}"] = MEANINGS.get(word) or _first_sentence(make(example))
-    return forms
+    plain = {str(policy): (str(policy), policy) for policy in WORDS.values()}
+    others = {word: (f"{word}:{example}", make(example)) for word, (make, example) in WITH_ARGUMENT.items()}
+    known = plain | others
+    order = dict.fromkeys([*(word for word in MEANINGS if word in known), *known])
+    return {known[word][0]: MEANINGS.get(word) or _first_sentence(known[word][1]) for word in order}
 
 
 def _first_sentence(policy: Policy) -> str:
@@ -175,17 +177,13 @@ def load_target(target: str) -> tuple[Callable[..., Any], tuple[Any, ...], dict[
     """
     made = _attribute(target)
     if not hasattr(made, "fun"):
-        if not callable(made):
-            raise _bad_target(f"{target} is {_kind(made)}. It must be a function without arguments. {SHAPE}")
-        if _needs_arguments(made):
-            raise _bad_target(f"{target} takes arguments, but is called without. {SHAPE}")
-        made = made()
+        made = _call_target(target, made)
     if hasattr(made, "fun") and hasattr(made, "args"):
         fun, args, kwargs = made.fun, made.args, getattr(made, "kwargs", None)
     elif isinstance(made, tuple) and len(made) == 2:
         (fun, args), kwargs = made, None
     else:
-        raise _bad_target(f"{target} returned {_kind(made)}. {SHAPE}")
+        raise _bad_target(f"{target} gives {_kind(made)}. {SHAPE}")
     if not callable(fun):
         raise _bad_target(f"the fun of {target} must be a function, but is {_kind(fun)}. {SHAPE}")
     if not isinstance(args, (tuple, list)):
@@ -194,6 +192,14 @@ def load_target(target: str) -> tuple[Callable[..., Any], tuple[Any, ...], dict[
 
 
 SHAPE = "It has to return (fun, args), or an object with attributes fun and args."
+
+
+def _call_target(target: str, made: Any) -> Any:
+    if not callable(made):
+        raise _bad_target(f"{target} is {_kind(made)}. It must be a function without arguments. {SHAPE}")
+    if _needs_arguments(made):
+        raise _bad_target(f"{target} takes arguments; name a function without, that prepares them. {SHAPE}")
+    return made()
 
 
 def _attribute(target: str) -> Any:

@@ -150,12 +150,14 @@ def checked_decisions(answer: Any, policy: Policy) -> dict[Value, Decision]:
     return answer
 
 
-_ORIGINS: weakref.WeakKeyDictionary[Any, Policy] = weakref.WeakKeyDictionary()
+_ORIGINS: dict[int, tuple[weakref.ref[Any], Policy]] = {}
+"""By identity: name policies of jax 0.10 are equal where their names are, and one must not be forgotten with another."""
 
 
 def remember_origin(jax_policy: Any, policy: Policy) -> Any:
     """Record which of our policies a policy object handed to `jax.checkpoint` stands for."""
-    _ORIGINS[jax_policy] = policy
+    key, origins = id(jax_policy), _ORIGINS
+    origins[key] = weakref.ref(jax_policy, lambda _: origins.pop(key, None)), policy
     return jax_policy
 
 
@@ -180,11 +182,8 @@ def as_policy(policy: Any) -> Policy:
         )
     if isinstance(policy, Policy):
         return policy
-    try:
-        known = _ORIGINS.get(policy)
-    except TypeError:
-        known = None
-    return known if known is not None else JaxPolicy(policy)
+    reference, origin = _ORIGINS.get(id(policy), (None, None))
+    return origin if origin is not None and reference is not None and reference() is policy else JaxPolicy(policy)
 
 
 JAX_CONSTRUCTORS = (

@@ -24,6 +24,7 @@ __all__ = [
     "checkpoint_name",
     "dots_primitive_names",
     "name_p",
+    "optimization_barrier",
     "policy_names",
     "scan_counts",
     "to_memory",
@@ -148,6 +149,23 @@ def with_source(info: Any) -> Any:
     return source_info_util.user_context(info.traceback, name_stack=stack)
 
 
+def optimization_barrier(inputs: list[Any]) -> list[Any]:
+    """One barrier for all inputs, whose types stay as they are.
+
+    Inside `shard_map`, jax 0.10 makes results of one barrier vary over all mesh axes that any of its inputs varies
+    over; there, inputs that vary over different axes get barriers of their own.
+    """
+    results = list(jax.lax.optimization_barrier(tuple(inputs)))
+    kinds = [getattr(jax.typeof(x), "manual_axis_type", None) for x in inputs]
+    if kinds == [getattr(jax.typeof(x), "manual_axis_type", None) for x in results]:
+        return results
+    for kind in dict.fromkeys(kinds):
+        places = [i for i, k in enumerate(kinds) if k == kind]
+        for i, x in zip(places, jax.lax.optimization_barrier(tuple(inputs[i] for i in places)), strict=True):
+            results[i] = x
+    return results
+
+
 HOST_KINDS = ("pinned_host", "unpinned_host")
 MEMORY_KINDS = ("device", *HOST_KINDS)
 
@@ -155,7 +173,17 @@ MEMORY_KINDS = ("device", *HOST_KINDS)
 def to_memory(x: Any, kind: str) -> Any:
     """Move an array to the memory space of that kind."""
     space = jax.memory.Space.Host if kind in HOST_KINDS else jax.memory.Space.Device
-    return jax.device_put(x, space)
+    return move(x, space)
+
+
+def move(x: Any, space: Any) -> Any:
+    """Move an array to a memory space. JAX transposes a move right only if it is told where the array comes from."""
+    return jax.device_put(x, space, src=jax.typeof(x).memory_space)
+
+
+def is_move(primitive: Any, params: dict[str, Any]) -> bool:
+    """Whether a primitive moves arrays between memory spaces."""
+    return primitive.name == "device_put" and all(isinstance(d, jax.memory.Space) for d in params["devices"])
 
 
 def memory_type(type: Any, kind: str) -> Any:

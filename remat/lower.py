@@ -5,6 +5,7 @@ One table of plain functions, `lower_rules`, from the class of an op to a functi
 
 from __future__ import annotations
 
+import contextlib
 import enum
 import itertools
 from collections.abc import Callable, Sequence
@@ -151,10 +152,14 @@ def _primitive(op: Primitive, equation: Equation, inputs: list[Any]) -> list[Any
 
 
 def _name(op: Name, equation: Equation, inputs: list[Any]) -> list[Any]:
-    if equation.source.info is None:
+    with _at(equation):
         return [jax_compat.checkpoint_name(inputs[0], op.tag)]
-    with jax_compat.with_source(equation.source.info):
-        return [jax_compat.checkpoint_name(inputs[0], op.tag)]
+
+
+def _at(equation: Equation) -> Any:
+    """A context in which JAX records the user's line for what is bound; without it, lines of this file."""
+    info = equation.source.info
+    return contextlib.nullcontext() if info is None else jax_compat.with_source(info)
 
 
 def _call(op: Call, equation: Equation, inputs: list[Any]) -> list[Any]:
@@ -176,7 +181,8 @@ def _checkpoint(op: Checkpoint, equation: Equation, inputs: list[Any]) -> list[A
     def region(*xs: Any) -> list[Any]:
         return evaluate(op.program, xs)
 
-    return jax.checkpoint(region, policy=op.policy, prevent_cse=op.prevent_cse)(*inputs)
+    with _at(equation):
+        return jax.checkpoint(region, policy=op.policy, prevent_cse=op.prevent_cse)(*inputs)
 
 
 def _scan(op: Scan, equation: Equation, inputs: list[Any]) -> list[Any]:
@@ -188,7 +194,8 @@ def _scan(op: Scan, equation: Equation, inputs: list[Any]) -> list[Any]:
         return results[: op.carry_count], results[op.carry_count :]
 
     carry = [_typed(x, v.type) for x, v in zip(carry, op.body.inputs[k:n], strict=True)]
-    final, stacked = lax.scan(body, carry, slices, length=op.length, reverse=op.reverse, unroll=op.unroll)
+    with _at(equation):
+        final, stacked = lax.scan(body, carry, slices, length=op.length, reverse=op.reverse, unroll=op.unroll)
     return [*final, *stacked]
 
 
@@ -202,20 +209,22 @@ def _cond(op: Cond, equation: Equation, inputs: list[Any]) -> list[Any]:
     branches = [lambda *xs, b=b: evaluate(b, xs) for b in op.branches]
     if len(branches) == 1:
         return branches[0](*operands)
-    if len(branches) == 2:
-        return lax.cond(index != 0, branches[1], branches[0], *operands)
-    return lax.switch(index, branches, *operands)
+    with _at(equation):
+        if len(branches) == 2:
+            return lax.cond(index != 0, branches[1], branches[0], *operands)
+        return lax.switch(index, branches, *operands)
 
 
 def _while(op: While, equation: Equation, inputs: list[Any]) -> list[Any]:
     m, n = op.condition_constants, op.condition_constants + op.body_constants
     of_condition, of_body, carry = inputs[:m], inputs[m:n], inputs[n:]
     carry = [_typed(x, v.type) for x, v in zip(carry, op.body.inputs[op.body_constants :], strict=True)]
-    return lax.while_loop(
-        lambda c: evaluate(op.condition, [*of_condition, *c])[0],
-        lambda c: evaluate(op.body, [*of_body, *c]),
-        carry,
-    )
+    with _at(equation):
+        return lax.while_loop(
+            lambda c: evaluate(op.condition, [*of_condition, *c])[0],
+            lambda c: evaluate(op.body, [*of_body, *c]),
+            carry,
+        )
 
 
 def _to_memory(op: ToMemory, equation: Equation, inputs: list[Any]) -> list[Any]:
@@ -232,7 +241,7 @@ def _zeros(op: Zeros, equation: Equation, inputs: list[Any]) -> list[Any]:
 
 
 def _barrier(op: Barrier, equation: Equation, inputs: list[Any]) -> list[Any]:
-    return list(lax.optimization_barrier(tuple(inputs)))
+    return jax_compat.optimization_barrier(inputs)
 
 
 lower_rules: dict[type[Op], Callable[[Any, Equation, list[Any]], list[Any]]] = {

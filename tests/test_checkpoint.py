@@ -245,7 +245,7 @@ TRANSFORMED = {
     "grad of grad": lambda f: jax.grad(lambda x: jax.grad(f, argnums=1)(W, x).sum())(X),
     "scan": lambda f: jax.grad(lambda x: lax.scan(lambda c, w: (c + f(w, c), None), x, jnp.stack([W, -W]))[0].sum())(X),
     "cond": lambda f: jax.grad(lambda x: lax.cond(x[0] > 0, f, lambda w, x: x.sum(), W, x))(X),
-    "checkify": lambda f: jax.grad(lambda x: jax.checkpoint(f)(W, x))(X),
+    "in a region of JAX": lambda f: jax.grad(lambda x: jax.checkpoint(f)(W, x))(X),
     "remat.grad": lambda f: remat.grad(f, argnums=(0, 1))(W, X),
     "jit of remat.grad": lambda f: jax.jit(remat.grad(f))(W, X),
     "vmap of remat.grad": lambda f: jax.vmap(remat.grad(f), (None, 0))(W, W),
@@ -255,7 +255,7 @@ TRANSFORMED = {
 }
 
 
-@pytest.mark.parametrize("policy", [None, "dots", "names:a", "except:a"])
+@pytest.mark.parametrize("policy", [None, "names:a", "except:a"])
 @pytest.mark.parametrize("transform", TRANSFORMED.values(), ids=TRANSFORMED.keys())
 def test_under_transformations(transform, policy):
     assert_trees_close(transform(loss_of(policy)), transform(PLAIN), rtol=1e-4)

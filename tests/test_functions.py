@@ -190,8 +190,14 @@ ELEMENTWISE = [
     row("arctanh", jnp.arctanh, fraction()),
     row("cbrt", jnp.cbrt, positive()),
     row("clip both sides", lambda x: jnp.clip(x, -0.5, 0.4), distinct()),
-    row("clip to arrays", lambda x, low, high: jnp.clip(x, low, high), real(), uniform(-0.2, 0.2), uniform(0.25, 0.28)),
-    row("lax.clamp", lambda low, x, high: lax.clamp(low, x, high), uniform(-0.2, -0.1), real(), uniform(0.1, 0.2)),
+    row(
+        "clip to arrays",
+        lambda x, low, high: jnp.clip(x, low, high),
+        distinct(),
+        uniform(-0.4, -0.3),
+        uniform(0.2, 0.3),
+    ),
+    row("lax.clamp", lambda low, x, high: lax.clamp(low, x, high), uniform(-0.4, -0.3), distinct(), uniform(0.2, 0.3)),
     row("copysign", lambda x: jnp.copysign(x, jnp.float32(-1.0)), real()),
     row("cos", jnp.cos, real()),
     row("cosh", jnp.cosh, real()),
@@ -245,7 +251,7 @@ SELECTION = [
     row("select", lambda x, y: jnp.select([x > 0.7, x > 0.0], [x * y, jnp.sin(x)], y), real(), real()),
     row("lax.select_n", lambda i, x, y, z: lax.select_n(i, x, y, z), integers(0, 2, 1, 0), real(), real(), real()),
     row("piecewise", lambda x: jnp.piecewise(x, [x < 0], [jnp.sin, jnp.exp]), real()),
-    row("choose", lambda i, x, y: jnp.choose(i, [x, y]), integers(0, 1, 1, 0), real(), real()),
+    row("choose", lambda i, x, y: jnp.choose(i, [x, y], mode="clip"), integers(0, 1, 1, 0), real(), real()),
     row("tril", jnp.tril, real(3, 3)),
     row("triu", lambda x: jnp.triu(x, 1), real(3, 3)),
 ]
@@ -256,7 +262,7 @@ REDUCTIONS = [
     row("mean", lambda x: jnp.mean(x * x, axis=0), real(3, 3)),
     row("average with weights", lambda x, w: jnp.average(x, weights=w), real(), positive()),
     row("prod", lambda x: jnp.prod(x, axis=0), real(3, 3)),
-    row("prod with one zero", lambda x: jnp.prod(x * jnp.array([1.0, 0.0, 1.0, 1.0])), real()),
+    row("prod with one zero", lambda x: jnp.prod(x - lax.stop_gradient(x[1])), real()),
     row("max", lambda x: jnp.max(x, axis=1), distinct(3, 3)),
     row("max of ties", lambda x: jnp.max(jnp.stack([x, x]), axis=0), real()),
     row("min", lambda x: jnp.min(x, axis=0), distinct(3, 3)),
@@ -374,7 +380,6 @@ INDEXING = [
     row(".at[].max", lambda i, x, y: x.at[i].max(y), integers(1, 2), distinct(), uniform(-0.05, 0.05, 2)),
     row(".at[].get out of bounds", lambda i, x: x.at[i].get(mode="fill", fill_value=0), integers(0, 7), real()),
     row(".at[].add dropping", lambda i, x, y: x.at[i].add(y, mode="drop"), integers(0, 7), real(), real(2)),
-    row(".at[].apply", lambda i, x: x.at[i].apply(jnp.sin), integers(0, 2), real()),
     row("segment_sum", lambda i, x: jax.ops.segment_sum(x, i, 3), integers(0, 2, 2, 0), real()),
     row("segment_max", lambda i, x: jax.ops.segment_max(x, i, 2), integers(0, 1, 1, 0), distinct()),
     row("bincount with weights", lambda i, w: jnp.bincount(i, w, length=3), integers(0, 2, 2, 1), real()),
@@ -550,7 +555,6 @@ LINEAR_ALGEBRA = [
         row("solve_triangular transposed", lambda a, b: jsp.linalg.solve_triangular(a, b, trans=1), matrix(), real(3)),
         row("solve positive definite", lambda a, b: jsp.linalg.solve(a, b, assume_a="pos"), symmetric(), real(3)),
         row("tridiagonal_solve", lax.linalg.tridiagonal_solve, fraction(), uniform(3, 4), fraction(), real(4, 2)),
-        row("householder_product", lax.linalg.householder_product, real(3, 2), fraction(2)),
         row("block_diag", jsp.linalg.block_diag, real(2, 2), real(3, 3)),
         row("toeplitz", jsp.linalg.toeplitz, real(3)),
     )
@@ -559,7 +563,6 @@ LINEAR_ALGEBRA = [
 SPECIAL = [
     row(r.name, r.function, *r.arguments, rtol=1e-4, atol=1e-5)
     for r in (
-        row("special.beta", jsp.special.beta, positive(), positive()),
         row("special.betainc in x", lambda x: jsp.special.betainc(1.5, 2.5, x), fraction()),
         row("special.betaln", jsp.special.betaln, positive(), positive()),
         row("special.digamma", jsp.special.digamma, positive()),
@@ -586,7 +589,7 @@ SPECIAL = [
         row("special.ndtri", jsp.special.ndtri, fraction()),
         row("special.polygamma", lambda x: jsp.special.polygamma(1, x), positive()),
         row("special.rel_entr", jsp.special.rel_entr, positive(), positive()),
-        row("special.spence", jsp.special.spence, positive()),
+        row("special.spence", jsp.special.spence, fraction()),
         row("special.xlog1py", jsp.special.xlog1py, positive(), positive()),
         row("special.xlogy", jsp.special.xlogy, positive(), positive()),
         row("special.xlogy at zero", lambda y: jsp.special.xlogy(jnp.zeros(4), y) + y, positive()),
@@ -599,8 +602,6 @@ STATISTICS = [
     for r in (
         row("stats.norm.logpdf", jsp.stats.norm.logpdf, real(), real(), positive()),
         row("stats.norm.cdf", jsp.stats.norm.cdf, real()),
-        row("stats.norm.ppf", jsp.stats.norm.ppf, fraction()),
-        row("stats.beta.logpdf", jsp.stats.beta.logpdf, fraction(), positive(), positive()),
         row("stats.cauchy.logpdf", jsp.stats.cauchy.logpdf, real(), real(), positive()),
         row("stats.expon.logpdf", lambda x, s: jsp.stats.expon.logpdf(x, 0.0, s), positive(), positive()),
         row("stats.gamma.logpdf", jsp.stats.gamma.logpdf, positive(), positive()),

@@ -17,6 +17,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
+import optimistix
 import pytest
 from flax import nnx
 from jax import lax
@@ -322,17 +323,19 @@ def test_equinox_lstm_under_scan_with_filter_checkpoint() -> None:
 
 
 def test_equinox_filter_checkpoint_takes_our_policies() -> None:
-    model = eqx.nn.MLP(3, 2, 8, 2, key=jax.random.key(0))
+    model = eqx.nn.MLP(3, 2, 8, 2, final_activation=lambda x: remat.checkpoint_name(x, "hidden"), key=jax.random.key(0))
+    params, static = eqx.partition(model, eqx.is_inexact_array)
+
+    def loss(params: Any, x: jax.Array, policy: Any = None) -> jax.Array:
+        net = eqx.combine(params, static)
+        net = eqx.filter_checkpoint(net, policy=policy) if policy is not None else net
+        return jnp.sum(net(x) ** 2)
+
     x = array(3)
-
-    def loss(model: eqx.nn.MLP, x: jax.Array, policy: Any) -> jax.Array:
-        return jnp.sum(eqx.filter_checkpoint(model, policy=policy)(x) ** 2)
-
-    expected = eqx.filter_grad(lambda m: jnp.sum(m(x) ** 2))(model)
+    expected = jax.grad(loss)(params, x)
     for policy in (remat.policies.dots_saveable, remat.policies.save_only_these_names("hidden")):
-        assert_trees_close(eqx.filter_grad(loss)(model, x, policy), expected)
-        params, static = eqx.partition(model, eqx.is_inexact_array)
-        assert_trees_close(remat.grad(lambda p: loss(eqx.combine(p, static), x, policy))(params), expected)  # noqa: B023
+        assert_trees_close(jax.grad(loss)(params, x, policy), expected)
+        assert_trees_close(remat.grad(loss)(params, x, policy), expected)
 
 
 @pytest.mark.parametrize("norm", ["batch", "group"])
@@ -389,7 +392,8 @@ def test_optax_training_steps() -> None:
     model = Block()
     x, labels = array(2, 5, 8), jnp.array([[1, 2, 3, 4, 5], [0, 7, 6, 5, 4]])
     start = linen_variables(model, x)
-    optimizer = optax.chain(optax.clip_by_global_norm(1.0), optax.adamw(1e-2))
+    # Adam divides by the size of the gradient; without a large eps the rounding of tiny gradients would be seen.
+    optimizer = optax.chain(optax.clip_by_global_norm(1.0), optax.adamw(1e-2, eps=1e-2))
 
     def loss(params: Any) -> jax.Array:
         return optax.softmax_cross_entropy_with_integer_labels(model.apply(params, x), labels).mean()
@@ -401,15 +405,14 @@ def test_optax_training_steps() -> None:
             updates, moments = optimizer.update(gradient, moments, params)
             return (optax.apply_updates(params, updates), moments), value
 
-        (params, _), values = quick_jit(lambda s: lax.scan(step, s, length=3))((start, optimizer.init(start)))
+        (params, _), values = lax.scan(step, (start, optimizer.init(start)), length=3)
         return params, values
 
-    # Adam divides by the size of the gradient, so rounding in tiny gradients is seen in the parameters.
-    expected = train(jax.value_and_grad(loss))
+    ways = {f"policy {p}": remat.value_and_grad(loss, policy=p) for p in (*POLICIES, NAMES)}
+    expected, *found = quick_jit(lambda: [train(way) for way in (jax.value_and_grad(loss), *ways.values())])()
     assert expected[1][2] < expected[1][0]
-    for policy in (*POLICIES, NAMES):
-        found = train(remat.value_and_grad(loss, policy=policy))
-        assert_trees_close(found, expected, 1e-3, 1e-3, f"training under {policy}")
+    for way, result in zip(ways, found, strict=True):
+        assert_trees_close(result, expected, 1e-4, 1e-5, f"training under {way}")
 
 
 def test_optax_lbfgs_with_linesearch() -> None:
@@ -455,7 +458,7 @@ ADJOINTS = {
 }
 
 
-@pytest.mark.parametrize("adjoint", list(ADJOINTS))
+@pytest.mark.parametrize("adjoint", ["recursive", pytest.param("few checkpoints", marks=pytest.mark.slow), "direct"])
 def test_diffrax_neural_ode(adjoint: str) -> None:
     field = eqx.nn.MLP(2, 2, 4, 1, activation=jnp.tanh, key=jax.random.key(0))
     params, static = eqx.partition(field, eqx.is_inexact_array)
@@ -464,18 +467,29 @@ def test_diffrax_neural_ode(adjoint: str) -> None:
         net = eqx.combine(params, static)
         solution = diffrax.diffeqsolve(
             diffrax.ODETerm(lambda t, y, args: net(y)),
-            diffrax.Heun(),
+            diffrax.Euler(),
             t0=0.0,
             t1=1.0,
             dt0=0.25,
             y0=y0,
-            saveat=diffrax.SaveAt(ts=jnp.linspace(0.0, 1.0, 3)),
+            saveat=diffrax.SaveAt(ts=jnp.array([0.5, 1.0])),
             adjoint=ADJOINTS[adjoint],
-            max_steps=16,
+            max_steps=8,
         )
         return jnp.sum(solution.ys**2)
 
     check_step(loss, params, array(2))
+
+
+def test_optimistix_root_by_implicit_differentiation() -> None:
+    """The linear solve behind it returns an integer beside its solution, also where it is a linear equation."""
+    solver = optimistix.Newton(1e-5, 1e-5)
+
+    def loss(a: jax.Array) -> jax.Array:
+        root = optimistix.root_find(lambda y, a: y**3 + y - a, solver, jnp.zeros(3), args=a)
+        return jnp.sum(root.value**2)
+
+    check_step(loss, jnp.array([0.5, 1.0, 2.0]), rtol=1e-4)
 
 
 # JAX's own higher-level functions.

@@ -121,11 +121,18 @@ def test_names_and_lines_inside_a_scan():
     assert named.source.file.endswith("test_residuals.py")
     assert named.reason == "policy names:before keeps it"
     assert [u.operation for u in named.needed_by] == ["mul"]
-    (carried,) = [r for r in residuals if r.carried]
+    assert residuals.total_bytes == residuals.new_bytes + STACK.nbytes + VECTOR.nbytes
+
+
+def test_carried_values_are_kept_unless_the_kept_ones_rebuild_them():
+    (carried,) = [r for r in remat.saved_residuals(net, *NET_ARGS) if r.carried]
     assert carried.source.function == "net"
     assert carried.total_bytes == 48
-    assert residuals.new_bytes == 96
-    assert residuals.total_bytes == 96 + STACK.nbytes
+    residuals = remat.saved_residuals(remat.checkpoint(net, policy="names:before"), *NET_ARGS)
+    assert [r.name for r in residuals if r.is_new] == ["before"]  # the carried value is sin(before)
+    assert residuals.new_bytes == 48
+    (carried,) = [r for r in remat.saved_residuals(remat.checkpoint(net), *NET_ARGS) if r.is_new]
+    assert carried.carried
 
 
 def test_nested_scans_multiply():

@@ -204,14 +204,19 @@ def _transpose(
     linear_types = _chosen(types, linear)
     coefficient_types = [t for t, is_linear in zip(types, linear, strict=True) if not is_linear]
     out_types = [v.type for v in outputs]
+    floats = [is_differentiable(t) for t in out_types]  # a linear solve may also return an integer status
 
     def turned(coefficients: list[Any], cotangents: list[Any]) -> list[Any]:
+        if jax_compat.is_move(op.primitive, op.params) and all(present):
+            # JAX leaves the cotangent where it is when the move was not told where its operand was.
+            return [jax_compat.move(c, t.memory_space) for c, t in zip(cotangents, linear_types, strict=True)]
+
         def apply(*chosen: Any) -> list[Any]:
-            return bind_op(op, _interleave(chosen, coefficients, linear))
+            return _chosen(bind_op(op, _interleave(chosen, coefficients, linear)), floats)
 
         given = iter(cotangents)
         full = [next(given) if p else jnp.zeros(t.shape, t.dtype) for p, t in zip(present, out_types, strict=True)]
-        return list(jax.linear_transpose(apply, *linear_types)(full))
+        return list(jax.linear_transpose(apply, *linear_types)(_chosen(full, floats)))
 
     cotangent_types = [t for t, p in zip(out_types, present, strict=True) if p]
     program = make_program(turned, coefficient_types, cotangent_types)

@@ -30,6 +30,8 @@ class Retrieval:
     def __init__(self, level: Level):
         self.level = level
         self.live: dict[Region | None, dict[Value, Atom]] = {}
+        self.tied: dict[Value, Atom] = {}
+        """Cotangents as they came out of the last barrier they went through, by tangent."""
         self.recomputed: list[Equation] = []
         """The forward equations that were recomputed, in order (for inspection)."""
 
@@ -118,12 +120,20 @@ class Retrieval:
         if not roots:
             return {}
         kept = {root: self._lookup(root, home, wanted_by) for root, home in roots.items()}
-        together = list(dict.fromkeys([*level.cotangents.values(), *kept.values()]))
+        flight = self._flight(wanted_by)
+        together = list(dict.fromkeys([*(level.cotangents[t] for t in flight), *kept.values()]))
         results = level.builder.emit(Barrier(), together, [a.type for a in together])
         after = dict(zip(together, results, strict=True))
-        for tangent, cotangent in level.cotangents.items():
-            level.cotangents[tangent] = after[cotangent]
+        for tangent in flight:
+            level.cotangents[tangent] = self.tied[tangent] = after[level.cotangents[tangent]]
         return {root: after[atom] for root, atom in kept.items()}
+
+    def _flight(self, wanted_by: LinearEquation) -> list[Value]:
+        """The tangents whose cotangents a recomputation has to wait for: those that the needing equation consumes, and
+        those that are new since the last barrier (others have been waited for, and tying them again would make the
+        barriers grow with the number of parameters)."""
+        cotangents = self.level.cotangents
+        return [t for t, c in cotangents.items() if self.tied.get(t) is not c or t in wanted_by.outputs]
 
 
 def _is_pinned(region: Region | None) -> bool:

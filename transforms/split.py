@@ -8,7 +8,7 @@ from typing import Any
 
 import remat.transforms.rules.cond
 import remat.transforms.rules.scan  # noqa: F401  (fill the rule tables)
-from remat.decisions import Decision
+from remat.decisions import RECOMPUTE, Decision
 from remat.ir.check import check_program
 from remat.ir.linearized import Linearized
 from remat.ir.program import Atom, Program, Value
@@ -60,19 +60,17 @@ def split_program(
 
 
 def split(linearized: Linearized, decisions: dict[Value, Decision], backward: bool = True) -> Split:
-    """Split a linearized program as decided. `backward` says whether the second program runs in reverse."""
-    level = Level(linearized, dict(decisions), backward)
-    arguments: list[Value]
-    results: Sequence[Atom | None]
-    if backward:
-        cotangents = [None if t is None else Value(t.type) for t in linearized.tangent_outputs]
-        results = level.transpose(cotangents)
-        arguments = [c for c in cotangents if c is not None]
-        given = [c is not None for c in cotangents]
-    else:
-        results = level.apply(linearized.tangents)
-        arguments = [t for t in linearized.tangents if t is not None]
-        given = [t is not None for t in linearized.tangents]
+    """Split a linearized program as decided. `backward` says whether the second program runs in reverse.
+
+    A kept value and a view or cast of it are never both kept: where the first walk finds such a pair, the later of the
+    two is recomputed in a second walk.
+    """
+    decisions = dict(decisions)
+    level, arguments, given, results = _walk(linearized, dict(decisions), backward)
+    redundant = level.redundant_residuals()
+    if redundant:
+        decisions.update((v, RECOMPUTE) for v in redundant)
+        level, arguments, given, results = _walk(linearized, decisions, backward)
     kept = level.ordered_residuals()
     stored = [level.residuals[v] for v in kept]
 
@@ -82,4 +80,18 @@ def split(linearized: Linearized, decisions: dict[Value, Decision], backward: bo
     found = [r for r in results if r is not None]
     second = Program([*stored, *arguments], prune(level.equations_out, found), found)
     returned = tuple(r is not None for r in results)
-    return Split(check_program(forward), check_program(second), kept, tuple(given), returned, level, linearized)
+    return Split(check_program(forward), check_program(second), kept, given, returned, level, linearized)
+
+
+def _walk(
+    linearized: Linearized, decisions: dict[Value, Decision], backward: bool
+) -> tuple[Level, list[Value], tuple[bool, ...], Sequence[Atom | None]]:
+    """One walk; returns the level, the arguments of the second program, which are given, and its results."""
+    level = Level(linearized, decisions, backward)
+    if backward:
+        cotangents = [None if t is None else Value(t.type) for t in linearized.tangent_outputs]
+        arguments = [c for c in cotangents if c is not None]
+        return level, arguments, tuple(c is not None for c in cotangents), level.transpose(cotangents)
+    tangents = linearized.tangents
+    arguments = [t for t in tangents if t is not None]
+    return level, arguments, tuple(t is not None for t in tangents), level.apply(tangents)

@@ -12,12 +12,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from remat import jax_compat
-from remat.decisions import RECOMPUTE, SAVE, Decision, Offload, Recompute
+from remat.decisions import RECOMPUTE, SAVE, Decision, Offload, Recompute, Save
 from remat.ir.linearized import LinearEquation, Linearized, Opaque
 from remat.ir.ops import Name, Op, Primitive, ToMemory, Zeros
 from remat.ir.program import Atom, Equation, Literal, Program, Value
 from remat.ir.region import Region, common_region
 from remat.ir.rewrite import Builder
+from remat.ir.traits import is_view_or_cast
 from remat.ir.types import is_floating
 from remat.transforms.derivative import transpose as transpose_rule
 from remat.transforms.retrieve import Retrieval
@@ -66,6 +67,9 @@ class Level:
     kept: dict[Value, Decision] = field(default_factory=dict)
     """How each residual is kept."""
 
+    children: list[Level] = field(default_factory=list)
+    """The levels of loop bodies and branches."""
+
     def __post_init__(self) -> None:
         self.producer: dict[Value, Equation] = {v: e for e in self.linearized.equations for v in e.outputs}
         self._named: dict[Atom, Value] = {
@@ -88,7 +92,9 @@ class Level:
 
     def nested(self, body: Linearized) -> Level:
         """The level of a loop body or branch."""
-        return Level(body, self.decisions, self.backward, True, self.origins)
+        level = Level(body, self.decisions, self.backward, True, self.origins)
+        self.children.append(level)
+        return level
 
     def replace(self, old: Equation, forward: Equation, recompute: Equation) -> None:
         """`forward` stands for `old` in the forward program; `recompute` is what a recomputation runs."""
@@ -250,6 +256,27 @@ class Level:
         else:
             results = self.builder.emit(op, inputs, [v.type for v in equation.outputs])
         values.update(zip(equation.outputs, results, strict=True))
+
+    def redundant_residuals(self) -> list[Value]:
+        """Kept values of a region that are views or casts of another kept value, or of an input, at every level."""
+        found = [v for v in self.residuals if self._is_redundant(v)]
+        for child in self.children:
+            found.extend(child.redundant_residuals())
+        return found
+
+    def _is_redundant(self, value: Value) -> bool:
+        equation = self.producer.get(value)
+        if equation is None or equation.region is None or not isinstance(self.decisions.get(value), Save):
+            return False
+        while equation is not None and is_view_or_cast(equation.op):
+            sources = [a for a in equation.inputs if isinstance(a, Value)]
+            if len(sources) != 1:
+                return False
+            (source,) = sources
+            equation = self.producer.get(source)
+            if equation is None or source in self.residuals:
+                return True
+        return False
 
     # The forward side.
 

@@ -83,8 +83,9 @@ def run_demo(
     tokens = encode(text)
     print_text(
         out,
-        f"A decoder-only transformer ({sizes.layers} layers, width {sizes.width}) learns {len(text) / 1e6:.1f} MB of "
-        f"Python source on {jax.devices()[0].device_kind}, with the policy {policy} around the whole loss.",
+        f"A decoder-only transformer ({sizes.layers} layers, width {sizes.width}) learns Python from "
+        f"{len(text) / 1e6:.1f} MB of its standard library, on {jax.devices()[0].device_kind}. The policy {policy} is "
+        "around the whole loss; the model has no checkpoint in it.",
     )
     parameters, losses = _train(tokens, sizes, steps, policy, seed, progress)
     print_text(out, _losses_text(losses))
@@ -103,8 +104,9 @@ def _train(
     losses: list[float] = []
     parameters: Parameters = {}
     with _progress(console) as bar:
-        task = bar.add_task("compiling the training step", total=steps)
-        for parameters, value in train(tokens, sizes, steps, policy, seed):
+        task = bar.add_task("compiling the step", total=steps)
+        for latest, value in train(tokens, sizes, steps, policy, seed):
+            parameters = latest
             losses.append(value)
             bar.update(task, advance=1, description=f"training, loss {value:.2f}")
     return parameters, tuple(losses)
@@ -121,7 +123,7 @@ def _costs(parameters: Parameters, batch: np.ndarray, compared: Sequence[str], c
 
 
 def _progress(console: Console) -> Progress:
-    columns = (TextColumn("{task.description:<27}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    columns = (TextColumn("{task.description:<19}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     return Progress(*columns, console=console)
 
 
@@ -134,10 +136,10 @@ def _losses_text(losses: Sequence[float]) -> str:
 
 
 def _print_result(result: DemoResult, out: Console) -> None:
-    out.print()
+    print_text(out, "\nOne policy at a time around the whole loss:")
     out.print(costs_table(result.costs))
     print_text(out, f"What {result.policy} keeps, the largest values first:")
-    out.print(residuals_table(result.saved, rows=ROWS, arguments=False))
+    out.print(residuals_table(result.saved, out.width, rows=ROWS))
     print_text(out, _closing_text(result))
 
 

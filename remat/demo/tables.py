@@ -16,7 +16,7 @@ from remat.units import bytes_text
 
 def costs_table(costs: Sequence[Cost]) -> Table:
     """One row for each policy; what is predicted and what is measured are labelled apart."""
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, title="one policy around the whole loss", title_justify="left")
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     table.add_column("\npolicy")
     for header, label in (
         ("saved for\nbackward", "predicted"),
@@ -33,49 +33,68 @@ def costs_table(costs: Sequence[Cost]) -> Table:
             bytes_text(cost.saved_bytes),
             str(cost.dot_products),
             compiled,
-            "-" if first else f"{cost.gradient_difference:.0e}",
+            "-" if first else _difference_text(cost.gradient_difference),
             style="dim" if first else None,
         )
     return table
 
 
-def residuals_table(residuals: Residuals, rows: int | None = None, arguments: bool = True) -> Table:
-    """The kept values, largest first, then the arguments and constants among them.
+def _difference_text(difference: float) -> str:
+    return f"{difference:.0e}" if difference else "0"
+
+
+def residuals_table(residuals: Residuals, width: int, rows: int | None = None) -> Table:
+    """The values that are kept and cost memory, largest first; the table adds up.
 
     **Arguments**
 
-    - `rows`: how many to show; the others are summed up in one row, so that the table adds up. None shows all.
-    - `arguments`: whether to list arguments and constants, which the caller holds anyway.
+    - `width`: of the terminal; narrow ones are not told the function a value was made in.
+    - `rows`: how many values to show; the others are summed up in one row. None shows all.
     """
     new = sorted((r for r in residuals if r.is_new), key=lambda r: -r.total_bytes)
-    shown, folded = new[:rows], new[len(new[:rows]) :]
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_footer=True)
-    table.add_column("bytes", bytes_text(residuals.new_bytes), justify="right", no_wrap=True)
-    table.add_column("type", "new memory, predicted", overflow="fold")
+    shown = new[:rows]
+    folded = new[len(shown) :]
+    table = _table_of_values(residuals.new_bytes, "new memory, predicted")
     table.add_column("value", overflow="fold")
     table.add_column("made at", overflow="fold")
     for residual in shown:
-        table.add_row(*_cells(residual))
+        table.add_row(*_size_and_type(residual), Text(value_text(residual)), Text(_where(residual, width >= WIDE)))
     if folded:
         table.add_row(bytes_text(sum(r.total_bytes for r in folded)), f"{len(folded)} more", style="dim")
-    held = [r for r in residuals if not r.is_new] if arguments else []
-    if held:
-        table.add_section()
-    for residual in held:
-        table.add_row(*_cells(residual), style="dim")
     return table
 
 
-def _cells(residual: Residual) -> tuple[Text, ...]:
+def held_table(residuals: Residuals) -> Table:
+    """The arguments and constants among the kept values."""
+    held = [r for r in residuals if not r.is_new]
+    table = _table_of_values(sum(r.total_bytes for r in held), "not counted above")
+    table.add_column("value", overflow="fold")
+    for residual in held:
+        table.add_row(*_size_and_type(residual), Text(value_text(residual)))
+    return table
+
+
+WIDE = 100
+
+
+def _table_of_values(total: int, label: str) -> Table:
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, collapse_padding=True, show_footer=True)
+    table.add_column("bytes", bytes_text(total), justify="right", no_wrap=True)
+    table.add_column("type", label, overflow="fold")
+    return table
+
+
+def _size_and_type(residual: Residual) -> tuple[Text, Text]:
     times = "".join(f" x{length}" for length in residual.loops)
+    return Text(bytes_text(residual.total_bytes)), Text(residual.type + times)
+
+
+def _where(residual: Residual, with_function: bool) -> str:
     source = residual.source
-    where = f"{PurePath(source.file).name}:{source.line} ({source.function})" if source.file else ""
-    return (
-        Text(bytes_text(residual.total_bytes)),
-        Text(residual.type + times),
-        Text(value_text(residual)),
-        Text(where),
-    )
+    if not source.file:
+        return ""
+    place = f"{PurePath(source.file).name}:{source.line}"
+    return f"{place} ({source.function})" if with_function else place
 
 
 def value_text(residual: Residual) -> str:

@@ -65,6 +65,16 @@ class Linearized:
                 for branch in op.branches:
                     yield from branch.all_equations()
 
+    def levels(self) -> Iterator[Linearized]:
+        """This program and the bodies of its differentiated loops and branches, at every depth."""
+        yield self
+        for equation in self.linear:
+            if isinstance(equation.op, LinearScan):
+                yield from equation.op.body.levels()
+            elif isinstance(equation.op, LinearCond):
+                for branch in equation.op.branches:
+                    yield from branch.levels()
+
     def equations_in_loops(self) -> Iterator[Equation]:
         """The part of `all_equations` that is inside differentiated loops."""
         for equation in self.linear:

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
+
 from remat.ir.ops import Block, Call, Checkpoint, Cond, Name, Op, Primitive, Scan, ToMemory, While, Zeros
 from remat.ir.program import Atom, Equation, Literal, Program, Value
 from remat.ir.types import short_text, size_in_bytes
@@ -60,7 +62,7 @@ def _letters(n: int) -> str:
 
 def _literal(atom: Literal) -> str:
     if getattr(atom.type, "shape", ()) == ():
-        return str(atom.value)
+        return str(np.asarray(atom.value))  # JAX's typed literals print as what they are in NumPy
     return f"<{short_text(atom.type)}>"
 
 
@@ -112,7 +114,7 @@ def op_text(op: Op) -> str:
     if isinstance(op, Call):
         return f"call[{op.function}]"
     if isinstance(op, Checkpoint):
-        return f"checkpoint[{op.policy!r}]" if op.policy is not None else "checkpoint"
+        return f"checkpoint[{_parameter(op.policy)}]" if op.policy is not None else "checkpoint"
     if isinstance(op, Primitive):
         shown = ", ".join(f"{k}={_parameter(v)}" for k, v in sorted(op.params.items()) if _is_shown(k, v))
         return f"{op.name}[{shown}]" if shown else op.name

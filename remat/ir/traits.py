@@ -30,8 +30,13 @@ MOVES = frozenset("concatenate dynamic_update_slice pad".split())
 MEMORY_BOUND = ELEMENTWISE | VIEWS | MOVES
 
 
-def is_view(op: Op) -> bool:
-    return isinstance(op, Name) or (isinstance(op, Primitive) and op.name in VIEWS)
+CASTS = frozenset("bitcast_convert_type convert_element_type reduce_precision".split())
+"""Change the type of elements."""
+
+
+def is_view_or_cast(op: Op) -> bool:
+    """Whether the result follows from one operand without arithmetic."""
+    return isinstance(op, Name) or (isinstance(op, Primitive) and op.name in VIEWS | CASTS)
 
 
 def is_memory_bound(op: Op) -> bool:

@@ -23,6 +23,7 @@ from jax import lax
 from jax.ad_checkpoint import checkpoint_name
 
 import remat
+from remat.ir.types import size_in_bytes
 from remat.testing import assert_trees_close, check_gradients
 
 # A program may use none of the names its policy asks for; that warning has tests of its own.
@@ -35,8 +36,11 @@ Pool = list[Array]
 
 @pytest.fixture(autouse=True)
 def _double_precision() -> Iterator[None]:
+    """Tight tolerances, and no time spent on optimizing programs that run once."""
     with jax.enable_x64(True):
+        jax.config.update("jax_disable_most_optimizations", True)
         yield
+        jax.config.update("jax_disable_most_optimizations", False)
 
 
 # Programs as data.
@@ -81,6 +85,10 @@ POLICIES = (
     "scan_body:names:a",
     "within:inner:everything",
 )
+
+
+# JAX itself cannot differentiate an offload twice, so regions inside of programs, where it would have to, have none.
+INNER_POLICIES = tuple(p for p in POLICIES if "offload" not in p)
 
 
 @jax.custom_vjp
@@ -200,7 +208,7 @@ def run(steps: Body, pool: Sequence[Array]) -> Pool:
 
 def newest(values: Pool, index: int, like: Array) -> Array:
     """A pool value counted from the newest, in the shape of another value."""
-    return shaped(values[-1 - index % len(values)], jnp.shape(like))
+    return shaped(values[-1 - index % len(values)], jnp.shape(like)).astype(like.dtype)  # loops want strong types
 
 
 def _contract(step: Step, pool: Pool, x: Array, y: Array) -> Array:
@@ -371,14 +379,14 @@ def steps(depth: int) -> st.SearchStrategy[Step]:
     ]
     if depth == 0:
         return st.one_of(flat)
-    body = bodies(depth - 1, 5)
+    body = bodies(depth - 1, 4)
     small = bodies(depth - 1, 3)
     results = st.tuples(st.integers(0, 3), st.integers(0, 3), st.integers(0, 2))
     nested = [
         _step(
             "scan", 3, st.integers(1, 4), st.booleans(), results, st.integers(0, 3), st.integers(1, 2), bodies=[body]
         ),
-        _step("region", 2, st.just("remat"), st.sampled_from((None, *POLICIES)), st.booleans(), bodies=[body]),
+        _step("region", 2, st.just("remat"), st.sampled_from((None, *INNER_POLICIES)), st.booleans(), bodies=[body]),
         _step("region", 2, st.just("jax"), st.sampled_from([None, "dots", "names:a"]), st.booleans(), bodies=[body]),
         _step("jit", 2, st.booleans(), bodies=[small]),
         _step("branch", 3, st.booleans(), bodies=st.lists(small, min_size=2, max_size=3).map(tuple)),
@@ -410,7 +418,7 @@ class RandomProgram:
         return within(self.steps)
 
 
-programs = st.builds(RandomProgram, st.lists(steps(3), min_size=1, max_size=7).map(tuple), st.integers(1, 3))
+programs = st.builds(RandomProgram, st.lists(steps(2), min_size=1, max_size=6).map(tuple), st.integers(1, 3))
 policy_texts = st.sampled_from(POLICIES)
 
 
@@ -475,22 +483,15 @@ def check_residuals(program: RandomProgram, policy: Any) -> None:
     """The report tells the truth about what `vjp_fn` holds, and policies keep what their names promise."""
     region = remat.checkpoint(program, policy=policy)
     reported = remat.saved_residuals(region, *inputs())
-    _, pullback = remat.vjp(region, *inputs())
-    leaves = jax.tree.leaves(pullback)
+    leaves = jax.eval_shape(lambda *xs: jax.tree.leaves(remat.vjp(region, *xs)[1]), *inputs())
     assert len(leaves) == len(reported)
-    assert sum(_bytes(x) for x in leaves) == reported.total_bytes
+    assert sum(size_in_bytes(x) for x in leaves) == reported.total_bytes
     if not program.contains("scan", "loop"):  # what a loop carries is kept; all else is recomputed
         nothing = remat.saved_residuals(remat.checkpoint(program, policy="nothing"), *inputs())
         assert nothing.new_bytes == 0, str(nothing)
     if not program.contains("region", "derivative"):
         everything = remat.saved_residuals(remat.checkpoint(program, policy="everything"), *inputs())
         assert everything.total_bytes == remat.saved_residuals(program, *inputs()).total_bytes
-
-
-def _bytes(x: Array) -> int:
-    if jnp.issubdtype(x.dtype, jax.dtypes.prng_key):
-        x = jax.random.key_data(x)
-    return x.nbytes
 
 
 # The tests: a few examples in the default run, many in the slow one.
@@ -527,6 +528,7 @@ def test_regions_under_jax(program: RandomProgram, policy: str) -> None:
 
 @profile(20)
 @hypothesis.given(programs, policy_texts)
+@hypothesis.example(RandomProgram((Step("unary", (0,), ("sin",)), Step("name", (0,), ("a",)))), "offload:a")
 def test_transformed_gradients(program: RandomProgram, policy: str) -> None:
     check_transformed(program, policy)
 
