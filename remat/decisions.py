@@ -151,7 +151,7 @@ def checked_decisions(answer: Any, policy: Policy) -> dict[Value, Decision]:
 
 
 _ORIGINS: dict[int, tuple[weakref.ref[Any], Policy]] = {}
-"""By identity: name policies of jax 0.10 are equal where their names are, and one must not be forgotten with another."""
+"""By identity: in jax 0.10, policies of equal names are equal, and one must not be forgotten along with another."""
 
 
 def remember_origin(jax_policy: Any, policy: Policy) -> Any:

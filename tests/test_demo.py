@@ -49,7 +49,8 @@ def test_policies_are_ordered_by_what_they_keep(demo):
     everything, dots, nothing = (result.cost(p) for p in ("everything", "dots", "nothing"))
     assert everything.saved_bytes > dots.saved_bytes > nothing.saved_bytes
     assert everything.dot_products <= dots.dot_products < nothing.dot_products
-    assert result.cost("none").saved_bytes == everything.saved_bytes
+    none = result.cost("none").saved_bytes  # a region drops views of what it keeps, so it may keep a little less
+    assert 0.95 * none <= everything.saved_bytes <= none
     assert dots.saved_bytes == result.saved.new_bytes
 
 

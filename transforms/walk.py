@@ -258,25 +258,29 @@ class Level:
         values.update(zip(equation.outputs, results, strict=True))
 
     def redundant_residuals(self) -> list[Value]:
-        """Kept values of a region that are views or casts of another kept value, or of an input, at every level."""
-        found = [v for v in self.residuals if self._is_redundant(v)]
+        """Kept values of a region that are views or casts of another kept value, or of an input, at every level; with
+        the values in between."""
+        found = [v for value in self.residuals for v in self._views_down_to_kept(value)]
         for child in self.children:
             found.extend(child.redundant_residuals())
         return found
 
-    def _is_redundant(self, value: Value) -> bool:
+    def _views_down_to_kept(self, value: Value) -> list[Value]:
+        """The chain of views and casts from `value` down to a value that is kept too; empty if there is none."""
+        chain: list[Value] = []
         equation = self.producer.get(value)
         if equation is None or equation.region is None or not isinstance(self.decisions.get(value), Save):
-            return False
+            return []
         while equation is not None and is_view_or_cast(equation.op):
+            chain.append(value)
             sources = [a for a in equation.inputs if isinstance(a, Value)]
             if len(sources) != 1:
-                return False
-            (source,) = sources
-            equation = self.producer.get(source)
-            if equation is None or source in self.residuals:
-                return True
-        return False
+                return []
+            (value,) = sources
+            equation = self.producer.get(value)
+            if equation is None or value in self.residuals:
+                return chain
+        return []
 
     # The forward side.
 
