@@ -219,12 +219,28 @@ def _while(op: While, equation: Equation, inputs: list[Any]) -> list[Any]:
     m, n = op.condition_constants, op.condition_constants + op.body_constants
     of_condition, of_body, carry = inputs[:m], inputs[m:n], inputs[n:]
     carry = [_typed(x, v.type) for x, v in zip(carry, op.body.inputs[op.body_constants :], strict=True)]
+
+    def goes_on(c: list[Any]) -> Any:
+        return evaluate(op.condition, [*of_condition, *c])[0]
+
+    def body(c: list[Any]) -> list[Any]:
+        return evaluate(op.body, [*of_body, *c])
+
+    if op.condition.output_types[0].shape == ():
+        with _at(equation):
+            return lax.while_loop(goes_on, body, carry)
+
+    def body_where_it_goes_on(c: list[Any]) -> list[Any]:
+        going = goes_on(c)
+        return [_where(going, new, old) for new, old in zip(body(c), c, strict=True)]
+
     with _at(equation):
-        return lax.while_loop(
-            lambda c: evaluate(op.condition, [*of_condition, *c])[0],
-            lambda c: evaluate(op.body, [*of_body, *c]),
-            carry,
-        )
+        return lax.while_loop(lambda c: jnp.any(goes_on(c)), body_where_it_goes_on, carry)
+
+
+def _where(flags: Any, new: Any, old: Any) -> Any:
+    """`vmap` makes a loop condition an array, one flag for each leading index: what has finished stays as it is."""
+    return jnp.where(jnp.reshape(flags, flags.shape + (1,) * (jnp.ndim(old) - flags.ndim)), new, old)
 
 
 def _to_memory(op: ToMemory, equation: Equation, inputs: list[Any]) -> list[Any]:
@@ -234,10 +250,19 @@ def _to_memory(op: ToMemory, equation: Equation, inputs: list[Any]) -> list[Any]
 def _zeros(op: Zeros, equation: Equation, inputs: list[Any]) -> list[Any]:
     type = op.type
     if dtypes.issubdtype(type.dtype, dtypes.prng_key):
-        data = jax.eval_shape(jax.random.key_data, jax.ShapeDtypeStruct(type.shape, type.dtype))
-        implementation: Any = jax.random.key_impl(jax.ShapeDtypeStruct((), type.dtype))  # pyright: ignore
-        return [jax.random.wrap_key_data(jnp.zeros(data.shape, data.dtype), impl=implementation)]
+        return [_zero_keys(type)]
     return [jnp.zeros(type.shape, type.dtype)]
+
+
+def _zero_keys(type: Any) -> Any:
+    found: list[Any] = []
+
+    def look(keys: Any) -> Any:
+        found.append(jax.random.key_impl(keys))  # answers for arrays and tracers, not for types
+        return jax.random.key_data(keys)
+
+    data = jax.eval_shape(look, jax.ShapeDtypeStruct(type.shape, type.dtype))
+    return jax.random.wrap_key_data(jnp.zeros(data.shape, data.dtype), impl=found[0])
 
 
 def _barrier(op: Barrier, equation: Equation, inputs: list[Any]) -> list[Any]:

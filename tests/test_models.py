@@ -30,6 +30,8 @@ from remat.testing import assert_trees_close
 POLICIES = (None, "nothing", "dots")
 NAMES = "names:hidden"
 
+NEW_MODE = bool(getattr(jax.config, "jax_remat3", False))
+
 # These tests spend their time in XLA, which need not optimize what runs once.
 quick_jit = functools.partial(
     jax.jit, compiler_options={"xla_backend_optimization_level": 0, "xla_llvm_disable_expensive_passes": True}
@@ -42,18 +44,22 @@ def check_step(
     *data: Any,
     names: str | None = None,
     has_aux: bool = False,
+    under_jax: bool = True,
+    reference: Callable[..., Any] | None = None,
     rtol: float = 2e-5,
     atol: float = 1e-6,
 ) -> None:
-    """The value, auxiliary data and gradient of a jitted step under each policy, by remat's grad and by JAX's.
+    """The value, auxiliary data and gradient of a jitted step under each policy are those that JAX computes.
 
-    All are compiled as one program: what XLA merges in it is equal, so nothing wrong can hide.
+    `under_jax` says whether the region is differentiated by `jax.grad` too; `reference` is a function with the same
+    gradient, for those that JAX cannot differentiate. All are compiled as one program: what XLA merges in it is equal, so nothing wrong can hide.
     """
     policies = (*POLICIES, names) if names else POLICIES
     region = remat.checkpoint(loss, policy=policies[-1])
     ways = {f"policy {p}": remat.value_and_grad(loss, has_aux=has_aux, policy=p) for p in policies}
-    ways[f"jax.grad under {policies[-1]}"] = jax.value_and_grad(region, has_aux=has_aux)
-    ways["jax.grad"] = jax.value_and_grad(loss, has_aux=has_aux)
+    if under_jax:
+        ways[f"jax.grad under {policies[-1]}"] = jax.value_and_grad(region, has_aux=has_aux)
+    ways["jax.grad"] = jax.value_and_grad(reference or loss, has_aux=has_aux)
     found = quick_jit(lambda *args: {way: step(*args) for way, step in ways.items()})(params, *data)
     expected = found.pop("jax.grad")
     assert any(np.any(g) for g in jax.tree.leaves(expected[1])), "a gradient that is zero everywhere tests nothing"
@@ -381,7 +387,8 @@ def test_equinox_while_loop(kind: str) -> None:
         _, x = loop(lambda s: s[0] < 5, body, (0, x))
         return jnp.sum(x**2)
 
-    check_step(loss, 0.3 * array(4, 4), array(4, seed=1))
+    # In JAX's new mode, Equinox's custom derivatives fail inside jax.checkpoint.
+    check_step(loss, 0.3 * array(4, 4), array(4, seed=1), under_jax=kind == "bounded" or not NEW_MODE)
 
 
 # Optax.
@@ -463,7 +470,7 @@ def test_diffrax_neural_ode(adjoint: str) -> None:
     field = eqx.nn.MLP(2, 2, 4, 1, activation=jnp.tanh, key=jax.random.key(0))
     params, static = eqx.partition(field, eqx.is_inexact_array)
 
-    def loss(params: Any, y0: jax.Array) -> jax.Array:
+    def loss(params: Any, y0: jax.Array, adjoint: str = adjoint) -> jax.Array:
         net = eqx.combine(params, static)
         solution = diffrax.diffeqsolve(
             diffrax.ODETerm(lambda t, y, args: net(y)),
@@ -478,7 +485,10 @@ def test_diffrax_neural_ode(adjoint: str) -> None:
         )
         return jnp.sum(solution.ys**2)
 
-    check_step(loss, params, array(2))
+    # In JAX's new mode, jax.grad fails on Equinox's checkpointed loops; remat.grad does not.
+    direct = functools.partial(loss, adjoint="direct")
+    under_jax = adjoint == "direct" or not NEW_MODE
+    check_step(loss, params, array(2), under_jax=under_jax, reference=direct)
 
 
 def test_optimistix_root_by_implicit_differentiation() -> None:

@@ -351,3 +351,30 @@ def test_16_bit_values_that_are_kept_are_rounded():
     assert count(forward, "reduce_precision") == 1
     assert count(split(remat.checkpoint(f, policy="dots"), MATRIX, MATRIX).forward, "reduce_precision") == 0
     check_gradients(f, half, half, rtol=2e-2, atol=1e-2)
+
+
+def test_a_stacked_result_serves_as_the_carried_value():
+    """An LSTM stacks its hidden state and carries it too; one of the two is enough."""
+
+    def step(carry, x):
+        h, c = carry
+        c = jnp.tanh(h @ x) * c + h
+        h = jnp.sin(c)
+        return (h, c), h
+
+    def f(x, xs):
+        return (jax.lax.scan(step, (x, x), xs)[1] ** 2).sum()
+
+    residuals = [r for r in remat.saved_residuals(remat.checkpoint(f), MATRIX, STACK) if r.is_new]
+    assert [r.stacked_type for r in residuals] == ["f32[3,4,4]", "f32[3,4,4]"]  # h once, and c
+    check_gradients(f, MATRIX, STACK, policies=["nothing", "dots", "everything"])
+
+
+def test_a_loop_does_not_run_again_for_its_results():
+    def f(x, ws):
+        final, _ = jax.lax.scan(silu_step, x, ws)
+        return (jnp.sin(final) ** 2).sum()
+
+    backward = split(remat.checkpoint(f, policy="dots"), MATRIX, STACK).second
+    assert count(backward, "scan") == 1
+    assert count(backward, "dot_general") == 2

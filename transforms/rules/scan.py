@@ -84,6 +84,7 @@ class _Resolution:
         self.outer = dict(zip(self.body.inputs, outer, strict=True))
 
     def result(self) -> Resolved:
+        self.keep_results()
         backward = self.transposed_body() if self.level.backward else self.tangent_body()
         self.sort_residuals()
         forward = self.forward_equation()
@@ -127,9 +128,14 @@ class _Resolution:
         residuals = self.inner.residuals
         kept = {v for v, r in residuals.items() if v is r and v not in self.carry and v not in invariant}
         given = kept | set(self.constants) | set(self.slices)
+        stacked = [] if self.runs_again() else self.body.outputs[self.scan.carry_count :]
         chains = []
         for carried, returned in zip(self.carry, self.body.outputs, strict=False):
-            chain = chain_of(self.body, carried, returned, given) if carried in residuals else None
+            if carried not in residuals:
+                continue
+            # A loop that also stacks what it carries has kept it already.
+            own = {returned} if returned in stacked and isinstance(returned, Value) else set()
+            chain = chain_of(self.body, carried, returned, given | own)
             if chain is not None:
                 chains.append(chain)
         return chains
@@ -140,9 +146,11 @@ class _Resolution:
         self.initial: list[Value] = []
         for chain in self.chains:
             for value in chain.reads:
-                if value not in self.residual_atoms:
-                    self.residual_atoms[value] = self.outer[value]
-                    self.is_stacked[value] = value in self.slices
+                if value in self.residual_atoms:
+                    continue
+                is_input = value in self.outer
+                self.residual_atoms[value] = self.outer[value] if is_input else self.stacked(value, value)
+                self.is_stacked[value] = value in self.slices or not is_input
             initial = Value(chain.carried.type)
             position = self.scan.constant_count + carried.index(chain.carried)
             self.residual_atoms[initial] = self.op.equation.inputs[position]
@@ -166,15 +174,23 @@ class _Resolution:
         return outer
 
     def decision(self, origin: Value) -> Decision:
-        """Values that the policy keeps are kept. The carried values are kept unless the region is to be recomputed
-        as a whole: that is so for regions whose backward does not begin at once, and for loops inside loops."""
-        if origin not in self.carry:
-            return SAVE
+        """Values that the policy keeps are kept, and what is carried is kept where the loop does not run again."""
+        return Recompute() if origin in self.carry and self.runs_again() else SAVE
+
+    def runs_again(self) -> bool:
+        """Whether the loop is recomputed with its region: so for regions whose backward does not begin at once, and
+        for loops inside loops."""
         region = self.op.equation.region
         if region is None or self.op.equation.op.effects:
-            return SAVE
-        at_once = region.parent is None and region.last and not self.level.in_loop
-        return SAVE if at_once else Recompute()
+            return False
+        return region.parent is not None or not region.last or self.level.in_loop
+
+    def keep_results(self) -> None:
+        """A loop that does not run again keeps those of its results that the backward reads: one would otherwise cost
+        all iterations over again."""
+        if self.op.equation.region is not None and not self.runs_again():
+            for value in self.op.equation.outputs:
+                self.level.decisions.setdefault(value, SAVE)
 
     def invariant_values(self) -> set[Value]:
         """Values of the body that are the same in each iteration: they depend on constants of the loop only."""
