@@ -3,17 +3,13 @@
 `remat.checkpoint` lowers to `jax.checkpoint`, so it works under every JAX transformation and in code that never heard
 of remat. `remat.grad` finds the region in the traced function and gets our policy back from it.
 
-For policies that JAX has under the same name, JAX's object is handed over. For all others the decisions are made here,
-on the traced function: each value to keep gets a unique generated name, and JAX is told to keep those names. That
-works in every version of JAX, including those in which JAX ignores callable policies. Coefficients (values that only
-derivative rules make, like the `cos` of a `sin`) have no place to put a name, so under JAX's own `grad` they are
-recomputed from the values kept.
+For policies that JAX has under the same name, JAX's object is handed over. All others are lowered to generated names
+(`remat.generated_names`).
 """
 
 from __future__ import annotations
 
 import functools
-import itertools
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any, ParamSpec, TypeVar, overload
 
@@ -23,28 +19,22 @@ from jax.extend import source_info_util
 from remat import jax_compat
 from remat.decisions import (
     JaxPolicy,
-    Offload,
     Policy,
-    Save,
     as_policy,
-    checked_decisions,
     constructor_name,
     names_in,
     remember_origin,
 )
-from remat.errors import ArgumentError, ArgumentTypeError, PolicyError
-from remat.ir.ops import Checkpoint
-from remat.ir.program import Equation, Program, Value
-from remat.ir.rewrite import inline_all, insert_names
-from remat.ir.source import UNKNOWN
+from remat.errors import ArgumentError, ArgumentTypeError
+from remat.generated_names import named_region
+from remat.ir.program import Equation, Program
 from remat.ir.types import is_differentiable
-from remat.lower import evaluate
 from remat.policies.algebra import Combinable
 from remat.policies.parse import parse
 from remat.signature import call_text, flatten_arguments, flatten_outputs, function_name, is_array, leaf_text
 from remat.statics import Statics
 from remat.trace import flat_like, read_jaxpr, value_errors_explained
-from remat.transforms.decide import note_told, region_views, warn_of_unknown_names
+from remat.transforms.decide import note_told, warn_of_unknown_names
 from remat.transforms.linearize import linearize_program
 
 source_info_util.register_exclusion(__file__)  # a name is reported at the line that gives it
@@ -221,7 +211,7 @@ def _call_region(
         if policy is not None:
             jax_policy = _jax_policy(policy)
             if jax_policy is None:
-                body, jax_policy = _named_region(region, policy, leaves)
+                body, jax_policy = named_region(region, policy, leaves)
             remember_origin(jax_policy, policy)
         jaxpr = jax.make_jaxpr(jax.checkpoint(body, policy=jax_policy, prevent_cse=flags))(*leaves)
     if policy is not None and _warn_of_names(policy, read_jaxpr(jaxpr), function_name(fun)):
@@ -270,66 +260,4 @@ def _all_equations(program: Program) -> list[Equation]:
         for equation in stack.pop().equations:
             found.append(equation)
             stack.extend(equation.op.programs)
-    return found
-
-
-# Keeping decisions by generated names.
-
-_serial = itertools.count()
-
-
-def _named_region(region: Callable[..., Any], policy: Policy, leaves: list[Any]) -> tuple[Callable[..., Any], Any]:
-    """The region with a generated name on each value to keep, and the policy in JAX's terms that keeps those names."""
-    program = read_jaxpr(jax.make_jaxpr(region)(*leaves))
-    prefix = f"remat:{next(_serial)}"
-    saved, offloaded, memories = [], [], set()
-
-    def tag(decision: Save | Offload) -> str:
-        kept = jax_compat.GeneratedName(f"{prefix}:{len(saved) + len(offloaded)}")
-        if isinstance(decision, Offload):
-            memories.add((decision.source, decision.destination))
-            offloaded.append(kept)
-        else:
-            saved.append(kept)
-        return kept
-
-    program = inline_all(program)
-    named = insert_names(program, decide_alone(program, policy), tag)
-    if len(memories) > 1:
-        raise PolicyError(
-            f"the policy {policy} moves values to several memories ({sorted(memories)}), which jax.checkpoint cannot. "
-            "Use one pair of memories, or differentiate with remat.grad."
-        )
-
-    def body(*xs: Any) -> list[Any]:
-        return evaluate(named, xs)
-
-    body.__name__ = body.__qualname__ = region.__name__
-    if not memories:
-        return body, jax.checkpoint_policies.save_only_these_names(*saved)
-    source, destination = memories.pop()
-    return body, jax.checkpoint_policies.save_and_offload_only_these_names(
-        names_which_can_be_saved=saved,
-        names_which_can_be_offloaded=offloaded,
-        offload_src=source,
-        offload_dst=destination,
-    )
-
-
-def decide_alone(program: Program, policy: Policy) -> dict[Value, Save | Offload]:
-    """What a policy decides about the values of a program, taken as one region with all inputs differentiated."""
-    closed = Program([*program.inputs, *(v for v, _ in program.constants)], program.equations, program.outputs)
-    outputs = [Value(t) for t in program.output_types]
-    region = Equation(Checkpoint(closed, policy), closed.inputs, outputs, UNKNOWN)
-    whole = Program(program.inputs, [region], list(outputs), program.constants)
-    copies: dict[Value, Any] = {}
-    linearized = linearize_program(whole, [is_differentiable(v.type) for v in program.inputs], copies=copies)
-    decisions: dict[Value, Any] = {}
-    for view in region_views(linearized):
-        decisions.update(checked_decisions(policy.decide(view), policy))
-    found: dict[Value, Save | Offload] = {}
-    for original, copy in copies.items():
-        decision = decisions.get(copy)
-        if isinstance(decision, (Save, Offload)):
-            found[original] = decision
     return found

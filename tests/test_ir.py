@@ -333,6 +333,13 @@ def test_prune_stops_at_given_values() -> None:
     assert [e.op.name for e in kept] == ["cos"]
 
 
+def test_prune_does_not_define_given_values_again() -> None:
+    program = remat.trace(lambda x: lax.optimization_barrier((jnp.sin(x), jnp.cos(x))))(X)
+    first, second = program.equations[-1].outputs
+    kept = prune(program.equations, [first, second], given={first})
+    check_program(Program([*program.inputs, first], kept, [first, second]))
+
+
 def test_prune_keeps_effects_unless_told() -> None:
     def f(x: Any) -> Any:
         jax.debug.print("{}", jnp.exp(x))

@@ -19,7 +19,7 @@ FLOORS = [
     {"remat.decisions", "remat.trace", "remat.lower"},
     {"remat.transforms"},
     {"remat.policies"},
-    {"remat.checkpoint", "remat.recursive", "remat.autodiff"},
+    {"remat.generated_names", "remat.checkpoint", "remat.recursive", "remat.autodiff"},
     {"remat.inspect"},
     {"remat.report"},
     {"remat.testing"},

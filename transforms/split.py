@@ -14,6 +14,7 @@ from remat.ir.linearized import Linearized
 from remat.ir.program import Atom, Program, Value
 from remat.ir.rewrite import prune
 from remat.transforms.decide import decide
+from remat.transforms.forward import forward_equations, ordered_residuals, redundant_residuals
 from remat.transforms.linearize import linearize_program
 from remat.transforms.walk import Level
 
@@ -67,16 +68,16 @@ def split(linearized: Linearized, decisions: dict[Value, Decision], backward: bo
     """
     decisions = dict(decisions)
     level, arguments, given, results = _walk(linearized, dict(decisions), backward)
-    redundant = level.redundant_residuals()
+    redundant = redundant_residuals(level)
     if redundant:
         decisions.update((v, RECOMPUTE) for v in redundant)
         level, arguments, given, results = _walk(linearized, decisions, backward)
-    kept = level.ordered_residuals()
+    kept = ordered_residuals(level)
     stored = [level.residuals[v] for v in kept]
 
     outputs: list[Any] = [*linearized.outputs, *stored]
-    forward_equations = prune(level.forward_equations(), outputs)
-    forward = Program(linearized.inputs, forward_equations, outputs, linearized.constants)
+    first = prune(forward_equations(level), outputs)
+    forward = Program(linearized.inputs, first, outputs, linearized.constants)
     found = [r for r in results if r is not None]
     second = Program([*stored, *arguments], prune(level.equations_out, found), found)
     returned = tuple(r is not None for r in results)

@@ -7,19 +7,17 @@ not kept, `transforms.retrieve` puts its recomputation just before the equation 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from remat import jax_compat
-from remat.decisions import RECOMPUTE, SAVE, Decision, Offload, Recompute, Save
+from remat.decisions import RECOMPUTE, SAVE, Decision, Offload, Recompute
 from remat.ir.linearized import LinearEquation, Linearized, Opaque
 from remat.ir.ops import Name, Op, Primitive, ToMemory, Zeros
 from remat.ir.program import Atom, Equation, Literal, Program, Value
 from remat.ir.region import Region, common_region
 from remat.ir.rewrite import Builder
-from remat.ir.traits import is_view_or_cast
-from remat.ir.types import is_floating
 from remat.transforms.derivative import transpose as transpose_rule
 from remat.transforms.retrieve import Retrieval
 
@@ -257,81 +255,11 @@ class Level:
             results = self.builder.emit(op, inputs, [v.type for v in equation.outputs])
         values.update(zip(equation.outputs, results, strict=True))
 
-    def redundant_residuals(self) -> list[Value]:
-        """Kept values of a region that are views or casts of another kept value, or of an input, at every level; with
-        the values in between."""
-        found = [v for value in self.residuals for v in self._views_down_to_kept(value)]
-        for child in self.children:
-            found.extend(child.redundant_residuals())
-        return found
-
-    def _views_down_to_kept(self, value: Value) -> list[Value]:
-        """The chain of views and casts from `value` down to a value that is kept too; empty if there is none."""
-        chain: list[Value] = []
-        equation = self.producer.get(value)
-        if equation is None or equation.region is None or not isinstance(self.decisions.get(value), Save):
-            return []
-        while equation is not None and is_view_or_cast(equation.op):
-            chain.append(value)
-            sources = [a for a in equation.inputs if isinstance(a, Value)]
-            if len(sources) != 1:
-                return []
-            (value,) = sources
-            equation = self.producer.get(value)
-            if equation is None or value in self.residuals:
-                return chain
-        return []
-
-    # The forward side.
-
-    def forward_equations(self) -> list[Equation]:
-        """The primal and coefficient equations, with loops and branches that emit residuals, moves to other memories,
-        and kept values rounded to their type."""
-        result: list[Equation] = []
+    def forward_order(self) -> Iterator[Equation]:
+        """The primal and coefficient equations as the forward program has them, loops and branches replaced."""
         for equation in self.linearized.equations:
-            result.extend(self._before.get(equation, ()))
-            result.append(self._replaced.get(equation, equation))
-        moved = [(v, r) for v, r in self.residuals.items() if r is not v]
-        kept = {v for v, r in self.residuals.items() if self._should_round(v)}
-        result = [e for equation in result for e in _rounded(equation, kept)]
-        for value, residual in moved:
-            decision = self.kept[value]
-            assert isinstance(decision, Offload)
-            source = self.producer[value].source
-            result.append(Equation(ToMemory(decision.destination), [value], [residual], source))
-        return result
-
-    def _should_round(self, value: Value) -> bool:
-        """Sub-32-bit floats that a policy keeps: XLA may hold more digits in the forward pass than are stored, and
-        then gradients would depend on the policy (JAX does the same in its checkpoint)."""
-        equation = self.producer.get(value)
-        if equation is None or equation.region is None or not isinstance(equation.op, (Primitive, Name)):
-            return False
-        return is_floating(value.type) and value.type.dtype.itemsize < 4
-
-    def ordered_residuals(self) -> list[Value]:
-        """Values that are kept, in the order in which the forward program has them."""
-        order: dict[Value, int] = {}
-        for value in (*self.linearized.inputs, *(v for v, _ in self.linearized.constants)):
-            order[value] = len(order)
-        for equation in self.linearized.equations:
-            for e in (*self._before.get(equation, ()), self._replaced.get(equation, equation)):
-                for value in e.outputs:
-                    order.setdefault(value, len(order))
-        return sorted(self.residuals, key=order.__getitem__)
-
-
-def _rounded(equation: Equation, kept: set[Value]) -> list[Equation]:
-    """The equation, followed by roundings of those of its outputs that are in `kept`."""
-    if not any(v in kept for v in equation.outputs):
-        return [equation]
-    raw = [Value(v.type) if v in kept else v for v in equation.outputs]
-    result = [Equation(equation.op, equation.inputs, raw, equation.source, equation.region)]
-    for before, after in zip(raw, equation.outputs, strict=True):
-        if before is not after:
-            op = Primitive(*jax_compat.reduce_precision(after.type.dtype))
-            result.append(Equation(op, [before], [after], equation.source, equation.region))
-    return result
+            yield from self._before.get(equation, ())
+            yield self._replaced.get(equation, equation)
 
 
 def _used(program: Program) -> set[Value]:

@@ -153,12 +153,20 @@ def prune(
             rule = prune_rules.get(type(equation.op))
             if rule is not None:
                 equation = rule(equation, used)
-        kept.append(equation)
+        kept.append(_without_given(equation, given))
         for atom in equation.inputs:
             if isinstance(atom, Value) and atom not in given:
                 needed.add(atom)
     kept.reverse()
     return kept
+
+
+def _without_given(equation: Equation, given: Collection[Value]) -> Equation:
+    """An equation that is kept for some of its outputs must not define again those that the caller supplies."""
+    if not any(v in given for v in equation.outputs):
+        return equation
+    outputs = [Value(v.type) if v in given else v for v in equation.outputs]
+    return Equation(equation.op, equation.inputs, outputs, equation.source, equation.region)
 
 
 def _supplied(equation: Equation, given: Collection[Value]) -> bool:

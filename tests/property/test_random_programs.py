@@ -156,7 +156,7 @@ BINARY: dict[str, Callable[[Array, Array], Array]] = {
 }
 
 LAYOUT: dict[str, Callable[[Array], Array]] = {
-    "transpose": jnp.transpose,
+    "transpose": lambda x: x.T.reshape(x.shape),
     "reshape": lambda x: x.reshape(-1)[::-1].reshape(x.shape),
     "slice": lambda x: lax.slice_in_dim(x, 0, 1) + x if x.ndim else x,
     "concatenate": lambda x: jnp.concatenate([x[1:], 2 * x[:1]]) if x.ndim else x,
@@ -506,7 +506,7 @@ def check_residuals(program: RandomProgram, policy: Any) -> None:
         assert nothing.new_bytes == 0, str(nothing)
     if not program.contains("region", "derivative"):
         everything = remat.saved_residuals(remat.checkpoint(program, policy="everything"), *inputs())
-        assert everything.total_bytes == remat.saved_residuals(program, *inputs()).total_bytes
+        assert everything.new_bytes <= remat.saved_residuals(program, *inputs()).new_bytes  # less: no views of inputs
 
 
 # The tests: a few examples in the default run, many in the slow one.

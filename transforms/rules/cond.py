@@ -16,6 +16,7 @@ from remat.ir.ops import Cond
 from remat.ir.program import Atom, Equation, Program, Value
 from remat.ir.rewrite import Builder, prune
 from remat.transforms.derivative import tangent_type
+from remat.transforms.forward import forward_equations
 from remat.transforms.linearize import Linearizer, Tangent, linearize_program, linearize_rules
 from remat.transforms.walk import Level, Resolved, StackedFrom, resolve_rules
 
@@ -139,7 +140,7 @@ def _replace_forward(level: Level, op: LinearCond, inner: list[Level], slots: li
     branches = []
     for lvl, branch in zip(inner, op.branches, strict=True):
         builder = Builder()
-        builder.equations = lvl.forward_equations()
+        builder.equations = forward_equations(lvl)
         extra = [own[lvl] if lvl in own else builder.zeros(v.type) for v, own in slots]
         outputs = [*branch.outputs, *extra]
         branches.append(Program(branch.inputs, prune(builder.equations, outputs), outputs))

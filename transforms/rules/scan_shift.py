@@ -11,9 +11,9 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 from jax import lax
+from jax.core import ShapedArray
 
 from remat.ir.linearized import Linearized
 from remat.ir.ops import Primitive
@@ -25,7 +25,7 @@ from remat.transforms.derivative import make_program
 MAX_CHAIN = 64
 """Longer chains are not rebuilt: each equation of one is a pass over memory."""
 
-INDEX = jax.core.ShapedArray((), jnp.dtype("int32"))
+INDEX = ShapedArray((), jnp.dtype("int32"))
 
 
 @dataclass(frozen=True, eq=False)
