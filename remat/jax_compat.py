@@ -235,3 +235,8 @@ class GeneratedName(str):
     """A name that remat gave to a value, to tell JAX to keep it; it does not count as a user's name."""
 
     __slots__ = ()
+
+
+def orders_by_barriers() -> bool:
+    """Whether XLA's CPU compiler lets optimization barriers decide the order of work (that of jax 0.10 does not)."""
+    return jax.__version_info__ >= (0, 12)

@@ -63,7 +63,6 @@ def test_there_are_notebooks() -> None:
     assert NOTEBOOKS
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda p: p.stem)
 def test_runs_without_errors_and_warnings(path: Path) -> None:
     notebook = nbformat.read(path, as_version=4)

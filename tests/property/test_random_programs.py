@@ -293,10 +293,15 @@ def _loop(step: Step, pool: Pool, x: Array) -> Array:
 
 def _branch(step: Step, pool: Pool, chooser: Array, x: Array, y: Array) -> Array:
     """`cond` for two bodies, `switch` for more; the index is computed from a value."""
-    branches = [
-        lambda v, w, b=b: (newest(run(b, [*pool, v, w]), 0, x), newest(run(b, [*pool, v, w]), 1, y))
-        for b in step.bodies
-    ]
+
+    def branch(body: Body) -> Callable[[Array, Array], tuple[Array, Array]]:
+        def inner(v: Array, w: Array) -> tuple[Array, Array]:
+            after = run(body, [*pool, v, w])
+            return newest(after, 0, x), newest(after, 1, y)
+
+        return inner
+
+    branches = [branch(body) for body in step.bodies]
     if len(branches) == 2:
         first, second = lax.cond(chooser.mean() > 0.2, *branches, x, y)
     else:
