@@ -27,7 +27,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from nets import NETS, Net, random_arguments
+from nets import Net, all_nets, random_arguments
 
 import remat
 from remat.ir.ops import Cond, Primitive, Scan
@@ -152,7 +152,7 @@ def main() -> None:
     print(f"  {'':20s} {'kept':>7s} {'temp':>7s} {'output':>7s} {'dots':>7s} {'step':>7s}  difference")
     print(f"  {'':20s} {'MiB':>7s} {'MiB':>7s} {'MiB':>7s} {'GFLOP':>7s} {'ms':>7s}")
     rows = []
-    for net in NETS:
+    for net in all_nets():
         if options.only in net.name:
             print(f"{net.name}, policy {net.short}")
             found = measure(net, not options.no_times)

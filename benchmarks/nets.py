@@ -223,3 +223,12 @@ NETS = [
     Net("LSTM 200 steps", NOTHING, "nothing", lstm, (lstm_shapes(), f32(200, 16, 256))),
     Net("ViT", NO_BATCH, "dots_no_batch", vit, (VIT_SHAPES, f32(8, 96, 96, 3), f32(8, 10))),
 ]
+
+
+def all_nets() -> list[Net]:
+    """`NETS`, and FlaxGPT2 where transformers is installed."""
+    try:
+        from gpt2 import GPT2
+    except ImportError:
+        return NETS
+    return [*NETS, GPT2]

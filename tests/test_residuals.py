@@ -135,6 +135,23 @@ def test_carried_values_are_kept_unless_the_kept_ones_rebuild_them():
     assert carried.carried
 
 
+def test_reasons():
+    def f(x, ws):
+        y, _ = jax.lax.scan(lambda c, w: (jnp.tanh(w @ c), None), x, ws)
+        return jnp.sin(jnp.exp(y)).sum()
+
+    reasons = {r.origin.text: r.reason for r in remat.saved_residuals(remat.checkpoint(f), VECTOR, STACK)}
+    assert reasons["ws"] == "read by the backward pass; the caller holds it anyway"
+    assert "loop" in reasons["scan"] or "carried" in reasons["scan"]
+    reasons = [r.reason for r in remat.saved_residuals(remat.checkpoint(f), VECTOR, STACK)]
+    assert "result of a loop, which does not run again for it" in reasons
+    layer = remat.checkpoint(jnp.sin)
+    (x, y) = remat.saved_residuals(lambda x: layer(layer(x)), VECTOR)
+    assert y.reason == "result of a checkpoint region, read outside it"
+    (kept,) = [r for r in remat.saved_residuals(lambda x: jnp.sin(x), VECTOR) if r.is_new]
+    assert kept.reason == "no checkpoint region around it"
+
+
 def test_nested_scans_multiply():
     def outer(c, ws):
         return jax.lax.scan(lambda c, w: (jnp.sin(c * w), None), c, ws)[0], None

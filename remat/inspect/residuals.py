@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, overload
 
 from remat.decisions import Offload, Save, as_policy
-from remat.ir.ops import Name
+from remat.ir.ops import Name, Scan
 from remat.ir.program import Equation, Program, Value
 from remat.ir.source import NOWHERE, Position
 from remat.ir.types import is_differentiable, short_text, size_in_bytes
@@ -235,8 +235,10 @@ class _Describer:
         region = producer.region
         if region is None:
             return "no checkpoint region around it"
+        if isinstance(producer.op, Scan):
+            return "result of a loop, which does not run again for it"
         policy = region.outermost.policy
-        if not isinstance(level.decisions.get(inner), (Save, Offload)):
+        if policy is None or not isinstance(level.decisions.get(inner), (Save, Offload)):
             return "result of a checkpoint region, read outside it"
         verb = "moves it to another memory" if isinstance(decision, Offload) else "keeps it"
         return f"policy {as_policy(policy)} {verb}"
