@@ -19,6 +19,7 @@ from remat.ir.linearized import LinearEquation
 from remat.ir.ops import Barrier, Zeros
 from remat.ir.program import Atom, Equation, Literal, Value
 from remat.ir.region import Region, common_region
+from remat.ir.traits import is_view_or_cast
 
 if TYPE_CHECKING:
     from remat.transforms.walk import Level
@@ -30,6 +31,7 @@ class Retrieval:
     def __init__(self, level: Level):
         self.level = level
         self.live: dict[Region | None, dict[Value, Atom]] = {}
+        self.pinned_roots: dict[Value, Atom] = {}
         self.tied: dict[Value, Atom] = {}
         """Cotangents as they came out of the last barrier they went through, by tangent."""
         self.recomputed: list[Equation] = []
@@ -109,7 +111,7 @@ class Retrieval:
         level = self.level
         if level.in_loop or not level.backward or not any(_is_pinned(e.region) for e, _ in chain):
             return {}
-        if all(isinstance(e.op, Zeros) for e, _ in chain):
+        if all(isinstance(e.op, Zeros) or is_view_or_cast(e.op) for e, _ in chain):
             return {}
         roots = {
             a: home
@@ -119,14 +121,19 @@ class Retrieval:
         }
         if not roots:
             return {}
-        kept = {root: self._lookup(root, home, wanted_by) for root, home in roots.items()}
+        old = {r: self.pinned_roots[r] for r in roots if r in self.pinned_roots}
+        kept = {root: self._lookup(root, home, wanted_by) for root, home in roots.items() if root not in old}
+        if not kept:
+            return old
         flight = self._flight(wanted_by)
         together = list(dict.fromkeys([*(level.cotangents[t] for t in flight), *kept.values()]))
         results = level.builder.emit(Barrier(), together, [a.type for a in together])
         after = dict(zip(together, results, strict=True))
         for tangent in flight:
             level.cotangents[tangent] = self.tied[tangent] = after[level.cotangents[tangent]]
-        return {root: after[atom] for root, atom in kept.items()}
+        new = {root: after[atom] for root, atom in kept.items()}
+        self.pinned_roots.update(new)
+        return {**old, **new}
 
     def _flight(self, wanted_by: LinearEquation) -> list[Value]:
         """The tangents whose cotangents a recomputation has to wait for: those that the needing equation consumes, and

@@ -553,14 +553,14 @@ def test_regions_under_jax(program: RandomProgram, policy: str) -> None:
     check_under_jax(program, policy)
 
 
-@profile(10)
+@profile(25)
 @hypothesis.given(programs, policy_texts)
 @hypothesis.example(RandomProgram((Step("unary", (0,), ("sin",)), Step("name", (0,), ("a",)))), "offload:a")
 def test_transformed_gradients(program: RandomProgram, policy: str) -> None:
     check_transformed(program, policy)
 
 
-@profile(24)
+@profile(40)
 @hypothesis.given(programs, policy_texts)
 def test_linearize(program: RandomProgram, policy: str) -> None:
     check_linearize(program, policy)
