@@ -146,7 +146,7 @@ def test_reasons():
     reasons = [r.reason for r in remat.saved_residuals(remat.checkpoint(f), VECTOR, STACK)]
     assert "result of a loop, which does not run again for it" in reasons
     layer = remat.checkpoint(jnp.sin)
-    (x, y) = remat.saved_residuals(lambda x: layer(layer(x)), VECTOR)
+    _, y = remat.saved_residuals(lambda x: layer(layer(x)), VECTOR)
     assert y.reason == "result of a checkpoint region, read outside it"
     (kept,) = [r for r in remat.saved_residuals(lambda x: jnp.sin(x), VECTOR) if r.is_new]
     assert kept.reason == "no checkpoint region around it"
