@@ -504,6 +504,25 @@ def test_builder_emits_and_instantiates() -> None:
     np.testing.assert_array_equal(evaluate(built, [X])[0], jnp.sin(X))
 
 
+def test_zeros_of_random_keys() -> None:
+    keys = jax.random.split(jax.random.key(0, impl="rbg"), 3)
+    builder = Builder()
+    program = Program([], builder.equations, [builder.zeros(jax.typeof(keys))])
+    (zeros,) = evaluate(check_program(program), [])
+    assert zeros.dtype == keys.dtype
+    np.testing.assert_array_equal(jax.random.key_data(zeros), np.zeros((3, 4), np.uint32))
+
+
+def test_while_loops_with_a_condition_for_each_example() -> None:
+    def halve(x: Any) -> Any:
+        return lax.while_loop(lambda v: v.sum() > 1, lambda v: 0.5 * v, x)
+
+    batch = jnp.array([[0.0, 1.0, 2.0], [3.0, 4.0, 5.0], [0.1, 0.2, 0.3]])
+    program = remat.trace(jax.vmap(halve))(batch)
+    assert program.equations[0].op.programs[0].output_types[0].shape == (3,)
+    np.testing.assert_array_equal(evaluate(program, [batch])[0], jnp.stack([halve(x) for x in batch]))
+
+
 # Sources and scopes.
 
 
