@@ -27,7 +27,7 @@ from remat.decisions import (
 )
 from remat.errors import ArgumentError, ArgumentTypeError
 from remat.generated_names import named_region
-from remat.ir.program import Equation, Program
+from remat.ir.program import Program
 from remat.ir.types import is_differentiable
 from remat.policies.algebra import Combinable
 from remat.policies.parse import parse
@@ -246,18 +246,8 @@ def _jax_policy(policy: Policy) -> Any:
 def _warn_of_names(policy: Policy, program: Program, function: str) -> bool:
     """Warn of names that the policy asks for and the function never uses. Returns whether there were such names."""
     mentioned = getattr(policy, "mentioned_names", frozenset())
-    if not mentioned or mentioned.issubset(names_in(_all_equations(program))):
+    if not mentioned or mentioned.issubset(names_in(program.equations)):
         return False
     # Names may also stand in the rules of custom derivatives, which only show when the function is linearized.
     linearized = linearize_program(program, [is_differentiable(v.type) for v in program.inputs])
     return warn_of_unknown_names(policy, linearized.all_equations(), f"of {function}")
-
-
-def _all_equations(program: Program) -> list[Equation]:
-    found: list[Equation] = []
-    stack = [program]
-    while stack:
-        for equation in stack.pop().equations:
-            found.append(equation)
-            stack.extend(equation.op.programs)
-    return found

@@ -207,5 +207,13 @@ def constructor_name(policy: Any) -> str | None:
 
 
 def names_in(equations: Iterable[Equation]) -> list[Any]:
-    """The names given by `checkpoint_name` in some equations, in order, without repetition."""
-    return list(dict.fromkeys(e.op.tag for e in equations if isinstance(e.op, Name)))
+    """The names given by `checkpoint_name` in some equations and in their nested programs, without repetition."""
+    found: dict[Any, None] = {}
+    stack = list(equations)[::-1]
+    while stack:
+        equation = stack.pop()
+        if isinstance(equation.op, Name):
+            found[equation.op.tag] = None
+        for program in equation.op.programs:
+            stack.extend(reversed(program.equations))
+    return list(found)

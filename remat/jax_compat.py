@@ -237,6 +237,24 @@ class GeneratedName(str):
     __slots__ = ()
 
 
+def with_constraints(params: dict[str, Any]) -> Any:
+    """The jaxpr of a call, with the shardings that a jit asked for as constraints in it, so that it can be inlined."""
+    jaxpr = params["jaxpr"]
+    given, asked = params.get("in_shardings") or (), params.get("out_shardings") or ()
+    if not any(isinstance(s, jax.sharding.Sharding) for s in (*given, *asked)):
+        return jaxpr
+
+    def constrained(*inputs: Any) -> list[Any]:
+        inputs = tuple(_constrain(x, s) for x, s in zip(inputs, given, strict=True))
+        return [_constrain(x, s) for x, s in zip(evaluate_jaxpr(jaxpr, inputs), asked, strict=True)]
+
+    return jax.make_jaxpr(constrained)(*(v.aval for v in unwrap(jaxpr).inputs))
+
+
+def _constrain(x: Any, sharding: Any) -> Any:
+    return jax.lax.with_sharding_constraint(x, sharding) if isinstance(sharding, jax.sharding.Sharding) else x
+
+
 def orders_by_barriers() -> bool:
     """Whether XLA's CPU compiler lets optimization barriers decide the order of work (that of jax 0.10 does not)."""
     return jax.__version_info__ >= (0, 12)

@@ -163,18 +163,11 @@ def _at(equation: Equation) -> Any:
 
 
 def _call(op: Call, equation: Equation, inputs: list[Any]) -> list[Any]:
-    """Calls are inlined; the shardings that a jit asked for are kept as constraints."""
-    given, asked = op.shardings
-    inputs = [_constrain(x, s) for x, s in itertools.zip_longest(inputs, given or ())]
-    return [_constrain(x, s) for x, s in itertools.zip_longest(evaluate(op.program, inputs), asked or ())]
+    return evaluate(op.program, inputs)
 
 
 def _block(op: Block, equation: Equation, inputs: list[Any]) -> list[Any]:
     return evaluate(op.program, inputs)
-
-
-def _constrain(x: Any, sharding: Any) -> Any:
-    return lax.with_sharding_constraint(x, sharding) if isinstance(sharding, jax.sharding.Sharding) else x
 
 
 def _checkpoint(op: Checkpoint, equation: Equation, inputs: list[Any]) -> list[Any]:

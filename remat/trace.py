@@ -185,9 +185,8 @@ class _Reader:
         if kind == "name":
             return Name(params["name"]), []
         if kind == "call":
-            program, arrays = self.program(params["jaxpr"])
-            shardings = (params.get("in_shardings"), params.get("out_shardings"))
-            return Call(program, str(params.get("name", "")), shardings), [arrays]
+            program, arrays = self.program(jax_compat.with_constraints(params))
+            return Call(program, str(params.get("name", ""))), [arrays]
         if kind == "checkpoint":
             program, arrays = self.program(params["jaxpr"])
             return Checkpoint(program, params["policy"], params["prevent_cse"]), [arrays]

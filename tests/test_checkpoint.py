@@ -3,6 +3,7 @@
 import functools
 import inspect
 import re
+import warnings
 
 import equinox as eqx
 import flax.linen as nn
@@ -547,3 +548,16 @@ def test_names_are_told_from_generated_ones():
     text = str(remat.trace(fun)(W, X))
     assert re.findall(r"name\[(.*?)\]", text) == ["a"]
     assert all("remat:" not in str(r.name) for r in remat.saved_residuals(fun, W, X))
+
+
+def test_names_in_loops_that_are_not_differentiated_are_seen():
+    """No warning for a name that only stands in a loop without tangents."""
+
+    def f(x):
+        counted = jax.lax.fori_loop(0, 3, lambda i, n: remat.name(n + i, "counter"), 0)
+        return jnp.sin(x) * counted
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        remat.grad(remat.checkpoint(f, policy="names:counter"))(1.0)
+        remat.grad(jax.checkpoint(f, policy=jax.checkpoint_policies.save_only_these_names("counter")))(1.0)

@@ -25,7 +25,7 @@ from jax.sharding import AxisType, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 import remat
-from remat.testing import assert_trees_close
+from remat.testing import assert_trees_close, check_gradients
 
 POLICIES = (None, "nothing", "dots")
 NAMES = "names:hidden"
@@ -654,3 +654,20 @@ def test_gradient_of_each_example_by_vmap(policy: Any) -> None:
     expected = jax.vmap(jax.value_and_grad(mlp_loss), in_axes=(None, 0))(MLP, xs)
     found = jax.vmap(remat.value_and_grad(mlp_loss, policy=policy), in_axes=(None, 0))(MLP, xs)
     assert_trees_close(found, expected)
+
+
+def test_shardings_of_an_inner_jit_are_kept():
+    """A jit with out_shardings inside a differentiated function constrains the value, also after inlining."""
+    mesh = jax.make_mesh((2,), ("i",), axis_types=(jax.sharding.AxisType.Auto,))
+    split = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec("i"))
+    inner = jax.jit(lambda x: jnp.sin(x) * 2, out_shardings=split)
+
+    def loss(x: Any) -> Any:
+        return (inner(x) ** 2).sum()
+
+    x = jnp.linspace(0.1, 1.0, 8)
+    for grad in (remat.grad(loss), remat.grad(loss, policy="nothing")):
+        assert "sharding" in jax.jit(grad).lower(x).as_text()
+    check_gradients(loss, x)
+    program = remat.trace(loss)(x)
+    assert "sharding_constraint" in str(program)

@@ -57,11 +57,10 @@ class Name(Op):
 
 @dataclass(frozen=True, eq=False)
 class Call(Op):
-    """A call of a jitted or otherwise closed function; `shardings` are those a jit asked for (inputs, outputs)."""
+    """A call of a jitted or otherwise closed function."""
 
     program: Program
     function: str = ""
-    shardings: tuple[Any, Any] = (None, None)
     name: ClassVar[str] = "call"
 
     @property
