@@ -153,6 +153,7 @@ MEANINGS = {
     "offload_dots": "what dots_no_batch keeps, in host memory",
     "within": "what a policy keeps in one named scope or function",
     "scan_body": "what a policy keeps in loops, and everything outside them",
+    "substituting": "what a policy keeps, with a sum in place of its addend and the like",
 }
 
 
