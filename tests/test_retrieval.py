@@ -378,3 +378,19 @@ def test_a_loop_does_not_run_again_for_its_results():
     backward = split(remat.checkpoint(f, policy="dots"), MATRIX, STACK).second
     assert count(backward, "scan") == 1
     assert count(backward, "dot_general") == 2
+
+
+def test_parallel_regions_each_wait_for_their_turn():
+    """Two regions that start from the same value: each has a barrier of its own, so that neither starts early."""
+    first = remat.checkpoint(lambda x: jnp.sin(jnp.exp(x)))
+    second = remat.checkpoint(lambda x: jnp.cos(jnp.exp(x)))
+    assert len(barriers(split(lambda x: (first(x) + second(x)).sum(), VECTOR).second)) == 2
+
+
+def test_a_kept_value_is_pinned_once_in_a_region():
+    def f(w, x):
+        h = w @ x
+        return jnp.tanh(jnp.sin(h) * jnp.cos(h)).sum()
+
+    widths = barriers(split(remat.checkpoint(f, policy="dots"), MATRIX, VECTOR).second)
+    assert len(widths) == 1

@@ -31,7 +31,8 @@ class Retrieval:
     def __init__(self, level: Level):
         self.level = level
         self.live: dict[Region | None, dict[Value, Atom]] = {}
-        self.pinned_roots: dict[Value, Atom] = {}
+        self.pinned_roots: dict[Region | None, dict[Value, Atom]] = {}
+        """Kept values as they came out of a barrier, by region: within a region each is pinned once."""
         self.tied: dict[Value, Atom] = {}
         """Cotangents as they came out of the last barrier they went through, by tangent."""
         self.recomputed: list[Equation] = []
@@ -121,8 +122,10 @@ class Retrieval:
         }
         if not roots:
             return {}
-        old = {r: self.pinned_roots[r] for r in roots if r in self.pinned_roots}
-        kept = {root: self._lookup(root, home, wanted_by) for root, home in roots.items() if root not in old}
+        pinned = self.pinned_roots.setdefault(wanted_by.region, {})
+        kept = {root: self._lookup(root, home, wanted_by) for root, home in roots.items()}
+        old = {root: pinned[root] for root in kept if root in pinned}
+        kept = {root: atom for root, atom in kept.items() if root not in old}
         if not kept:
             return old
         flight = self._flight(wanted_by)
@@ -132,7 +135,7 @@ class Retrieval:
         for tangent in flight:
             level.cotangents[tangent] = self.tied[tangent] = after[level.cotangents[tangent]]
         new = {root: after[atom] for root, atom in kept.items()}
-        self.pinned_roots.update(new)
+        pinned.update(new)
         return {**old, **new}
 
     def _flight(self, wanted_by: LinearEquation) -> list[Value]:
