@@ -14,7 +14,7 @@ from jax.ad_checkpoint import Recompute as JaxRecompute
 from jax.ad_checkpoint import Saveable as JaxSaveable
 
 from remat import jax_compat
-from remat.decisions import RECOMPUTE, Decision, Offload, RegionView, Save
+from remat.decisions import RECOMPUTE, Decision, Offload, RegionView, Save, decide_each
 from remat.errors import PolicyError, PolicyTypeError
 from remat.ir.ops import Name, Primitive
 from remat.ir.program import Equation, Value
@@ -46,12 +46,7 @@ class PerEquation(Combinable):
         return RECOMPUTE
 
     def decide(self, view: RegionView) -> dict[Value, Decision]:
-        decisions: dict[Value, Decision] = {}
-        for equation in view.equations:
-            decision = self.decide_equation(equation)
-            if decision is not RECOMPUTE:
-                decisions.update((v, decision) for v in equation.outputs)
-        return decisions
+        return decide_each(view, self.decide_equation)
 
     def __call__(self, primitive: Any, *types: Any, **params: Any) -> Any:
         """JAX's protocol: True, False or an Offloadable."""

@@ -70,6 +70,16 @@ def is_decision(answer: Any) -> bool:
     return isinstance(answer, (Save, Recompute, Offload))
 
 
+def decide_each(view: RegionView, decide_equation: Callable[[Equation], Decision]) -> dict[Value, Decision]:
+    """Decisions about the values of a region, one equation at a time."""
+    decisions: dict[Value, Decision] = {}
+    for equation in view.equations:
+        decision = decide_equation(equation)
+        if decision is not RECOMPUTE:
+            decisions.update((v, decision) for v in equation.outputs)
+    return decisions
+
+
 @dataclass(frozen=True)
 class JaxPolicy:
     """A policy written for JAX's protocol: `callable(primitive, *avals, **params) -> bool | Saveable | ...`.
@@ -80,12 +90,7 @@ class JaxPolicy:
     callable: Callable[..., Any]
 
     def decide(self, view: RegionView) -> dict[Value, Decision]:
-        decisions: dict[Value, Decision] = {}
-        for equation in view.equations:
-            decision = self.decide_equation(equation)
-            if decision is not RECOMPUTE:
-                decisions.update((v, decision) for v in equation.outputs)
-        return decisions
+        return decide_each(view, self.decide_equation)
 
     def decide_equation(self, equation: Equation) -> Decision:
         op = equation.op
