@@ -39,10 +39,6 @@ class ReverseModeError(RematError, ValueError):
     """A loop of unknown length stands in the way of reverse-mode differentiation."""
 
 
-class TracingError(RematError, TypeError):
-    """Python code needs the value of an array that is only known by its type while the function is traced."""
-
-
 class RematWarning(UserWarning):
     """Base of all warnings that remat gives."""
 

@@ -35,7 +35,6 @@ Literal = jex_core.Literal
 
 CALLS = frozenset({"jit", "pjit", "closed_call", "core_call", "call", "eval_jaxpr", "core_closed_call", "remat_call"})
 CHECKPOINTS = frozenset({"remat2", "checkpoint", "remat"})
-CUSTOM_VJPS = frozenset({"custom_vjp_call", "custom_vjp_call_jaxpr"})
 CUSTOM_JVPS = frozenset({"custom_jvp_call"})
 HIGH_NAMES = frozenset({"CheckpointName", "CheckpointNameFwd"})
 HIGH_CHECKPOINTS = frozenset({"RematTraced"})
@@ -97,22 +96,6 @@ def scan_counts(params: dict[str, Any]) -> tuple[int, int]:
         return params["num_consts"], params["num_carry"]
     constants, carry, _ = params["ft_in"].unpack()
     return len(constants), len(carry)
-
-
-def is_custom_vjp(primitive: Any, params: dict[str, Any]) -> bool:
-    if primitive.name == "call_hi_primitive":
-        return True
-    return primitive.name in CUSTOM_VJPS
-
-
-def custom_function_name(primitive: Any, params: dict[str, Any]) -> str:
-    """The name of the user's function behind a custom derivative, or the primitive's name."""
-    high = params.get("_prim")
-    if high is not None:
-        return str(getattr(high, "params", {}).get("name", type(high).__name__))
-    inner = params.get("call_jaxpr")
-    debug = getattr(getattr(inner, "jaxpr", inner), "debug_info", None)
-    return str(params.get("name") or getattr(debug, "func_name", None) or primitive.name)
 
 
 def is_structured(params: dict[str, Any]) -> bool:

@@ -22,7 +22,7 @@ import jax.numpy as jnp
 from remat import jax_compat
 from remat.ir.ops import Op, Primitive
 from remat.ir.program import Atom, Literal, Program, Value
-from remat.ir.rewrite import inline_calls, prune_program
+from remat.ir.rewrite import inline_calls, prune_program, select, used_values
 from remat.ir.types import is_differentiable
 from remat.lower import lower_rules
 from remat.trace import read_jaxpr
@@ -107,7 +107,7 @@ def _derivative(op: Primitive, types: Sequence[Any], active: tuple[bool, ...]) -
         def of_active(*chosen: Any) -> list[Any]:
             return bind_op(op, _merge(inputs, active, chosen))
 
-        outputs, tangent_map = jax.linearize(of_active, *_chosen(inputs, active))
+        outputs, tangent_map = jax.linearize(of_active, *select(inputs, active))
         coefficients, tree = jax.tree.flatten(tangent_map)
         trees.append((tree, [is_differentiable(jax.typeof(o)) for o in outputs]))
         return [*outputs, *coefficients]
@@ -120,7 +120,7 @@ def _derivative(op: Primitive, types: Sequence[Any], active: tuple[bool, ...]) -
         outputs = jax.tree.unflatten(tree, coefficients)(*tangents)
         return [t for t, keep in zip(outputs, differentiable, strict=True) if keep]
 
-    tangent_types = [tangent_type(t) for t in _chosen(types, active)]
+    tangent_types = [tangent_type(t) for t in select(types, active)]
     coefficient_types = [a.type for a in first.outputs[count:]]
     second = make_program(linear, coefficient_types, tangent_types)
     depends = _depends_on(second, set(second.inputs[len(coefficient_types) :]))
@@ -139,9 +139,9 @@ def pullback(op: Op, types: Sequence[Any], active: tuple[bool, ...]) -> Pullback
             outputs = bind_op(op, _merge(inputs, active, chosen))
             flags = [is_differentiable(jax.typeof(o)) for o in outputs]
             trees.append(flags)
-            return _chosen(outputs, flags), _chosen(outputs, [not f for f in flags])
+            return select(outputs, flags), select(outputs, [not f for f in flags])
 
-        outputs, vjp, others = jax.vjp(of_active, *_chosen(inputs, active), has_aux=True)
+        outputs, vjp, others = jax.vjp(of_active, *select(inputs, active), has_aux=True)
         residuals, tree = jax.tree.flatten(vjp)
         trees.append(tree)
         flags = trees[0]
@@ -170,10 +170,10 @@ def forward_map(op: Op, types: Sequence[Any], active: tuple[bool, ...]) -> Progr
         def of_active(*chosen: Any) -> list[Any]:
             return bind_op(op, _merge(inputs, active, chosen))
 
-        outputs, out_tangents = jax.jvp(of_active, tuple(_chosen(inputs, active)), tuple(tangents))
+        outputs, out_tangents = jax.jvp(of_active, tuple(select(inputs, active)), tuple(tangents))
         return [t for t, o in zip(out_tangents, outputs, strict=True) if is_differentiable(jax.typeof(o))]
 
-    return prune_program(make_program(pushforward, list(types), [tangent_type(t) for t in _chosen(types, active)]))
+    return prune_program(make_program(pushforward, list(types), [tangent_type(t) for t in select(types, active)]))
 
 
 @dataclass(frozen=True, eq=False)
@@ -201,7 +201,7 @@ def transpose(
 def _transpose(
     op: Primitive, types: Sequence[Any], linear: tuple[bool, ...], outputs: Sequence[Value], present: tuple[bool, ...]
 ) -> Transpose:
-    linear_types = _chosen(types, linear)
+    linear_types = select(types, linear)
     coefficient_types = [t for t, is_linear in zip(types, linear, strict=True) if not is_linear]
     out_types = [v.type for v in outputs]
     floats = [is_differentiable(t) for t in out_types]  # a linear solve may also return an integer status
@@ -212,19 +212,18 @@ def _transpose(
             return [jax_compat.move(c, t.memory_space) for c, t in zip(cotangents, linear_types, strict=True)]
 
         def apply(*chosen: Any) -> list[Any]:
-            return _chosen(bind_op(op, _interleave(chosen, coefficients, linear)), floats)
+            return select(bind_op(op, _interleave(chosen, coefficients, linear)), floats)
 
         given = iter(cotangents)
         full = [next(given) if p else jnp.zeros(t.shape, t.dtype) for p, t in zip(present, out_types, strict=True)]
-        return list(jax.linear_transpose(apply, *linear_types)(_chosen(full, floats)))
+        return list(jax.linear_transpose(apply, *linear_types)(select(full, floats)))
 
     cotangent_types = [t for t, p in zip(out_types, present, strict=True) if p]
     program = make_program(turned, coefficient_types, cotangent_types)
     depends = _depends_on(program, set(program.inputs[len(coefficient_types) :]))
     program.outputs = [o for o, d in zip(program.outputs, depends, strict=True) if d]
     program = prune_program(program)
-    used = {a for e in program.equations for a in e.inputs} | set(program.outputs)
-    return Transpose(program, tuple(not d for d in depends), frozenset(a for a in used if isinstance(a, Value)))
+    return Transpose(program, tuple(not d for d in depends), frozenset(used_values(program)))
 
 
 def make_program(fun: Callable[..., Any], *types: Any) -> Program:
@@ -240,10 +239,6 @@ def _depends_on(program: Program, roots: set[Value]) -> list[bool]:
         if any(not isinstance(a, Literal) and a in reached for a in equation.inputs):
             reached.update(equation.outputs)
     return [not isinstance(a, Literal) and a in reached for a in program.outputs]
-
-
-def _chosen(items: Sequence[Any], flags: Sequence[bool]) -> list[Any]:
-    return [x for x, keep in zip(items, flags, strict=True) if keep]
 
 
 def _merge(items: Sequence[Any], flags: Sequence[bool], chosen: Sequence[Any]) -> list[Any]:

@@ -45,10 +45,7 @@ class Retrieval:
         chain = self._chain(values, region)
         if chain:
             self._recompute(chain, wanted_by)
-        found: dict[Value, Atom] = {}
-        for value in values:
-            found[value] = self._lookup(value, region, wanted_by)
-        return found
+        return {value: self._lookup(value, region, wanted_by) for value in values}
 
     def _home(self, value: Value, region: Region | None) -> Region | None:
         """The region in which `value`, needed from `region`, is recomputed and shared."""

@@ -15,9 +15,9 @@ from remat import jax_compat
 from remat.decisions import RECOMPUTE, SAVE, Decision, Offload, Recompute
 from remat.ir.linearized import LinearEquation, Linearized, Opaque
 from remat.ir.ops import Name, Op, Primitive, ToMemory, Zeros
-from remat.ir.program import Atom, Equation, Literal, Program, Value
+from remat.ir.program import Atom, Equation, Literal, Value
 from remat.ir.region import Region, common_region
-from remat.ir.rewrite import Builder
+from remat.ir.rewrite import Builder, used_values
 from remat.transforms.derivative import transpose as transpose_rule
 from remat.transforms.retrieve import Retrieval
 
@@ -181,7 +181,7 @@ class Level:
             results = [None if zero else next(found) for zero in rule.zero]
         elif isinstance(op, Opaque):
             program = op.backward()
-            used = _used(program)
+            used = used_values(program)
             atoms = self._retrieve(equation, coefficients, program.inputs, used)
             given = [self._cotangent_or_zeros(v) for v in equation.outputs]
             results = self.builder.instantiate(program, [*atoms, *given])
@@ -238,7 +238,7 @@ class Level:
         coefficients = [a for a, is_linear in zip(equation.inputs, equation.linear, strict=True) if not is_linear]
         if isinstance(op, Opaque):
             program = op.forward()
-            atoms = iter(self._retrieve(equation, coefficients, program.inputs, _used(program)))
+            atoms = iter(self._retrieve(equation, coefficients, program.inputs, used_values(program)))
         else:
             atoms = iter(self._retrieve(equation, coefficients, coefficients, None))
         inputs = [
@@ -260,9 +260,3 @@ class Level:
         for equation in self.linearized.equations:
             yield from self._before.get(equation, ())
             yield self._replaced.get(equation, equation)
-
-
-def _used(program: Program) -> set[Value]:
-    used = {a for e in program.equations for a in e.inputs if isinstance(a, Value)}
-    used.update(a for a in program.outputs if isinstance(a, Value))
-    return used

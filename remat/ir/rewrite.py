@@ -179,12 +179,20 @@ def prune_program(program: Program) -> Program:
     return Program(program.inputs, equations, program.outputs, program.constants, program.signature)
 
 
-def _select(items: Sequence[Any], flags: Sequence[bool]) -> list[Any]:
+def select(items: Sequence[Any], flags: Sequence[bool]) -> list[Any]:
+    """The items whose flag is set."""
     return [x for x, keep in zip(items, flags, strict=True) if keep]
 
 
+def used_values(program: Program) -> set[Value]:
+    """The values that a program's equations and results read."""
+    used = {a for e in program.equations for a in e.inputs if isinstance(a, Value)}
+    used.update(a for a in program.outputs if isinstance(a, Value))
+    return used
+
+
 def _used_inputs(program: Program) -> list[bool]:
-    used = {a for e in program.equations for a in e.inputs} | set(program.outputs)
+    used = used_values(program)
     return [v in used for v in program.inputs]
 
 
@@ -192,18 +200,18 @@ def _prune_nested(equation: Equation, used: list[bool]) -> Equation:
     """Calls and checkpoint regions."""
     op = equation.op
     assert isinstance(op, (Call, Checkpoint))
-    outputs = _select(op.program.outputs, used)
+    outputs = select(op.program.outputs, used)
     inner = Program(op.program.inputs, prune(op.program.equations, outputs), outputs)
     live = _used_inputs(inner)
-    inner.inputs = _select(inner.inputs, live)
+    inner.inputs = select(inner.inputs, live)
     new: Op
     if isinstance(op, Call):
         new = Call(inner, op.function)
     else:
         cse = op.prevent_cse
-        new = Checkpoint(inner, op.policy, cse if isinstance(cse, bool) else tuple(_select(cse, live)))
-    inputs = _select(equation.inputs, live)
-    return Equation(new, inputs, _select(equation.outputs, used), equation.source, equation.region)
+        new = Checkpoint(inner, op.policy, cse if isinstance(cse, bool) else tuple(select(cse, live)))
+    inputs = select(equation.inputs, live)
+    return Equation(new, inputs, select(equation.outputs, used), equation.source, equation.region)
 
 
 def _prune_cond(equation: Equation, used: list[bool]) -> Equation:
@@ -211,10 +219,10 @@ def _prune_cond(equation: Equation, used: list[bool]) -> Equation:
     assert isinstance(op, Cond)
     branches = []
     for branch in op.branches:
-        outputs = _select(branch.outputs, used)
+        outputs = select(branch.outputs, used)
         branches.append(Program(branch.inputs, prune(branch.equations, outputs), outputs))
     return Equation(
-        Cond(tuple(branches)), equation.inputs, _select(equation.outputs, used), equation.source, equation.region
+        Cond(tuple(branches)), equation.inputs, select(equation.outputs, used), equation.source, equation.region
     )
 
 
@@ -225,7 +233,7 @@ def _prune_scan(equation: Equation, used: list[bool]) -> Equation:
     body, k, n = op.body, op.constant_count, op.constant_count + op.carry_count
     carry_used, stacked_used = used[: op.carry_count], used[op.carry_count :]
     while True:
-        outputs = _select(body.outputs, [*carry_used, *stacked_used])
+        outputs = select(body.outputs, [*carry_used, *stacked_used])
         equations = prune(body.equations, outputs)
         read_values = {a for e in equations for a in e.inputs} | set(outputs)
         grown = [u or (v in read_values) for u, v in zip(carry_used, body.inputs[k:n], strict=True)]
@@ -234,10 +242,10 @@ def _prune_scan(equation: Equation, used: list[bool]) -> Equation:
         carry_used = grown
     live = [v in read_values for v in body.inputs]
     live[k:n] = carry_used
-    inner = Program(_select(body.inputs, live), equations, outputs)
+    inner = Program(select(body.inputs, live), equations, outputs)
     new = Scan(inner, op.length, op.reverse, sum(live[:k]), sum(carry_used), op.unroll)
-    inputs = _select(equation.inputs, live)
-    results = _select(equation.outputs, [*carry_used, *stacked_used])
+    inputs = select(equation.inputs, live)
+    results = select(equation.outputs, [*carry_used, *stacked_used])
     return Equation(new, inputs, results, equation.source, equation.region)
 
 

@@ -9,8 +9,6 @@ import jax
 import numpy as np
 from jax import dtypes
 
-SHORT_DTYPES = {"float": "f", "bfloat": "bf", "uint": "u", "int": "i", "complex": "c"}
-
 
 def itemsize(type: Any) -> int:
     """Bytes of one element. A typed random key counts with the bytes of its key data."""

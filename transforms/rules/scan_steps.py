@@ -2,21 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
-
 from remat import jax_compat
 from remat.ir.ops import Scan
 from remat.ir.program import Atom, Program, Value
-from remat.ir.rewrite import Builder, prune
+from remat.ir.rewrite import Builder, prune, select
 from remat.transforms.derivative import tangent_type
 from remat.transforms.rules.scan_residuals import ScanResiduals
 from remat.transforms.rules.scan_shift import INDEX, IndexedReads, indices
 from remat.transforms.walk import Step
-
-
-def _chosen(values: Sequence[Any], flags: Sequence[bool]) -> list[Any]:
-    return [v for v, f in zip(values, flags, strict=True) if f]
 
 
 def transposed_body(kept: ScanResiduals) -> Program:
@@ -90,7 +83,7 @@ def transposed_step(kept: ScanResiduals, inner: Program) -> Step:
 
 def tangent_body(kept: ScanResiduals) -> Program:
     results = kept.inner.apply([t for t in kept.body.tangents])
-    outputs = _chosen(results, kept.op.active_outputs)
+    outputs = select(results, kept.op.active_outputs)
     tangents = [t for t in kept.body.tangents if t is not None]
     return Program(tangents, kept.inner.equations_out, outputs)  # type: ignore[arg-type]
 
@@ -104,7 +97,7 @@ def tangent_step(kept: ScanResiduals, inner: Program) -> Step:
         o if o is not None else builder.zeros(v.type)
         for o, v in zip(
             inner.outputs,
-            _chosen(kept.body.outputs, kept.op.active_outputs),
+            select(kept.body.outputs, kept.op.active_outputs),
             strict=True,
         )
     ]
