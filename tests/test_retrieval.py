@@ -28,10 +28,6 @@ def count(program: Program, name: str) -> int:
     return own + sum(count(inner, name) for e in program.equations for inner in e.op.programs)
 
 
-def barriers(program: Program) -> list[int]:
-    return [len(e.inputs) for e in program.equations if isinstance(e.op, Barrier)]
-
-
 def chain(functions):
     def f(x):
         for function in functions:
@@ -119,42 +115,6 @@ def test_unnamed_use_reads_the_named_value():
     f = remat.checkpoint(lambda x: jnp.sin(remat.name(jnp.exp(x), "e")), policy="names:e")
     assert_saved(f, [VECTOR], [("f32[4]", "e")])
     assert count(split(f, VECTOR).second, "exp") == 0
-
-
-# Barriers
-
-
-def test_barriers_only_where_needed():
-    def f(w, x):
-        return jnp.sin(jnp.exp(w * x)).sum()
-
-    assert barriers(split(f, VECTOR, VECTOR).second) == []
-    assert len(barriers(split(remat.checkpoint(f), VECTOR, VECTOR).second)) >= 1
-    assert barriers(split(remat.checkpoint(f, prevent_cse=False), VECTOR, VECTOR).second) == []
-    assert count(split(remat.checkpoint(f), VECTOR, VECTOR).forward, "optimization_barrier") == 0
-
-
-def test_no_barriers_in_loops_and_branches():
-    body = remat.checkpoint(lambda x, w: (jnp.sin(jnp.exp(w * x)), None))
-    scanned = split(lambda x, ws: jax.lax.scan(body, x, ws)[0], VECTOR, MATRIX).second
-    assert count(scanned, "optimization_barrier") == 0
-    branch = remat.checkpoint(lambda x: jnp.sin(jnp.exp(x)))
-    chosen = split(lambda x: jax.lax.cond(x.sum() > 0, branch, jnp.cos, x), VECTOR).second
-    assert count(chosen, "optimization_barrier") == 0
-
-
-@pytest.mark.parametrize("layers", [8, 64])
-def test_barriers_do_not_grow_with_the_number_of_parameters(layers):
-    layer = remat.checkpoint(lambda w, x: jnp.sin(w * jnp.exp(x)))
-
-    def f(weights, x):
-        for w in weights:
-            x = layer(w, x)
-        return x.sum()
-
-    widths = barriers(split(f, [VECTOR] * layers, VECTOR).second)
-    assert len(widths) == layers
-    assert max(widths) <= 6
 
 
 @pytest.mark.parametrize("size", [100, 1000])
@@ -378,19 +338,3 @@ def test_a_loop_does_not_run_again_for_its_results():
     backward = split(remat.checkpoint(f, policy="dots"), MATRIX, STACK).second
     assert count(backward, "scan") == 1
     assert count(backward, "dot_general") == 2
-
-
-def test_parallel_regions_each_wait_for_their_turn():
-    """Two regions that start from the same value: each has a barrier of its own, so that neither starts early."""
-    first = remat.checkpoint(lambda x: jnp.sin(jnp.exp(x)))
-    second = remat.checkpoint(lambda x: jnp.cos(jnp.exp(x)))
-    assert len(barriers(split(lambda x: (first(x) + second(x)).sum(), VECTOR).second)) == 2
-
-
-def test_a_kept_value_is_pinned_once_in_a_region():
-    def f(w, x):
-        h = w @ x
-        return jnp.tanh(jnp.sin(h) * jnp.cos(h)).sum()
-
-    widths = barriers(split(remat.checkpoint(f, policy="dots"), MATRIX, VECTOR).second)
-    assert len(widths) == 1

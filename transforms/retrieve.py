@@ -6,8 +6,7 @@ region and backward pass; what was recomputed stays until its last use (XLA free
 region, so that nested regions keep the classical trade of memory for computation. The search is iterative and visits
 each equation and edge once. The semantics generalise Burn's `Checkpointer::retrieve_node_output`.
 
-On straight-line code XLA would merge the recomputed values with the forward ones, or start recomputing early. An
-optimization barrier ties what the recomputation starts from to the cotangents that have to exist first.
+XLA keeps to that order because `transforms.barriers` makes it.
 """
 
 from __future__ import annotations
@@ -16,10 +15,10 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from remat.ir.linearized import LinearEquation
-from remat.ir.ops import Barrier, Zeros
+from remat.ir.ops import Zeros
 from remat.ir.program import Atom, Equation, Literal, Value
 from remat.ir.region import Region, common_region
-from remat.ir.traits import is_view_or_cast
+from remat.transforms.barriers import Barriers
 
 if TYPE_CHECKING:
     from remat.transforms.walk import Level
@@ -31,10 +30,7 @@ class Retrieval:
     def __init__(self, level: Level):
         self.level = level
         self.live: dict[Region | None, dict[Value, Atom]] = {}
-        self.pinned_roots: dict[Region | None, dict[Value, Atom]] = {}
-        """Kept values as they came out of a barrier, by region: within a region each is pinned once."""
-        self.tied: dict[Value, Atom] = {}
-        """Cotangents as they came out of the last barrier they went through, by tangent."""
+        self.barriers = Barriers(level)
         self.recomputed: list[Equation] = []
         """The forward equations that were recomputed, in order (for inspection)."""
 
@@ -99,49 +95,39 @@ class Retrieval:
             builder.source = equation.source
             outputs = builder.emit(equation.op, inputs, [v.type for v in equation.outputs])
             values = self.live.setdefault(home, {})
-            for old, new in zip(equation.outputs, outputs, strict=True):
-                values[old] = new
+            values.update(zip(equation.outputs, outputs, strict=True))
+            self.barriers.made(outputs)
             self.recomputed.append(equation)
         builder.source = source
 
     def _pin(self, chain: list[tuple[Equation, Region | None]], wanted_by: LinearEquation) -> dict[Value, Atom]:
-        """Tie the kept values that a recomputation starts from to the cotangents in flight."""
-        level = self.level
-        if level.in_loop or not level.backward or not any(_is_pinned(e.region) for e, _ in chain):
+        """Hold the recomputation back, where needed: returns what it uses in place of the kept values."""
+        if not self.barriers.needed(e for e, _ in chain):
             return {}
-        if all(isinstance(e.op, Zeros) or is_view_or_cast(e.op) for e, _ in chain):
-            return {}
-        roots = {
-            a: home
-            for e, home in chain
-            for a in e.inputs
-            if isinstance(a, Value) and level.is_kept(level.stand_in(a, home), home)
-        }
-        if not roots:
-            return {}
-        pinned = self.pinned_roots.setdefault(wanted_by.region, {})
-        kept = {root: self._lookup(root, home, wanted_by) for root, home in roots.items()}
-        old = {root: pinned[root] for root in kept if root in pinned}
-        kept = {root: atom for root, atom in kept.items() if root not in old}
-        if not kept:
-            return old
-        flight = self._flight(wanted_by)
-        together = list(dict.fromkeys([*(level.cotangents[t] for t in flight), *kept.values()]))
-        results = level.builder.emit(Barrier(), together, [a.type for a in together])
-        after = dict(zip(together, results, strict=True))
-        for tangent in flight:
-            level.cotangents[tangent] = self.tied[tangent] = after[level.cotangents[tangent]]
-        new = {root: after[atom] for root, atom in kept.items()}
-        pinned.update(new)
-        return {**old, **new}
+        kept, recomputed = self._roots(chain)
+        after = self.barriers.pin(
+            {value: self._lookup(value, home, wanted_by) for value, home in kept.items()},
+            {value: self.live[home][value] for value, home in recomputed.items()},
+            wanted_by,
+        )
+        for value, home in recomputed.items():
+            self.live[home][value] = after[value]
+        return {value: after[value] for value in kept}
 
-    def _flight(self, wanted_by: LinearEquation) -> list[Value]:
-        """The tangents whose cotangents a recomputation has to wait for: those that the needing equation consumes, and
-        those that are new since the last barrier (others have been waited for, and tying them again would make the
-        barriers grow with the number of parameters)."""
-        cotangents = self.level.cotangents
-        return [t for t, c in cotangents.items() if self.tied.get(t) is not c or t in wanted_by.outputs]
-
-
-def _is_pinned(region: Region | None) -> bool:
-    return region is not None and region.prevent_cse
+    def _roots(
+        self, chain: list[tuple[Equation, Region | None]]
+    ) -> tuple[dict[Value, Region | None], dict[Value, Region | None]]:
+        """The kept and the already recomputed values that a recomputation starts from, with the regions they are in."""
+        level, made = self.level, {v for e, _ in chain for v in e.outputs}
+        kept: dict[Value, Region | None] = {}
+        recomputed: dict[Value, Region | None] = {}
+        for equation, home in chain:
+            for atom in equation.inputs:
+                if not isinstance(atom, Value) or atom in made:
+                    continue
+                value = level.stand_in(atom, home)
+                if level.is_kept(value, home):
+                    kept[atom] = home
+                elif value not in made and not isinstance(level.producer[value].op, Zeros):
+                    recomputed[value] = self._home(value, home)
+        return kept, recomputed

@@ -167,6 +167,7 @@ class Level:
             if any(v in self.cotangents for v in equation.outputs):
                 self.builder.source = equation.source
                 self._transpose_equation(equation)
+                self.retrieval.barriers.settle(equation)
         return [None if t is None else self.cotangents.get(t) for t in self.linearized.tangents]
 
     def _transpose_equation(self, equation: LinearEquation) -> None:
@@ -209,6 +210,7 @@ class Level:
     def _accumulate(self, tangent: Value, cotangent: Value) -> None:
         known = self.cotangents.get(tangent)
         self.cotangents[tangent] = cotangent if known is None else self.builder.add(known, cotangent)
+        self.retrieval.barriers.untied[tangent] = None
 
     def apply(self, tangents: Sequence[Value | None]) -> list[Atom | None]:
         """Walk forward from tangents of the inputs to tangents of the outputs (None: zero)."""

@@ -1,0 +1,127 @@
+"""What keeps XLA from undoing the schedule of recomputation, and how much: the barriers of the backward program."""
+
+import jax
+import jax.numpy as jnp
+import pytest
+
+import remat
+from remat.ir.ops import Barrier
+from remat.ir.program import Equation, Program
+from remat.ir.types import is_differentiable
+from remat.transforms.split import Split, split_program
+
+VECTOR = jnp.linspace(0.1, 1.0, 4)
+MATRIX = jnp.linspace(0.1, 1.0, 16).reshape(4, 4) / 4
+
+
+def split(fun, *args) -> Split:
+    program = remat.trace(fun)(*args)
+    return split_program(program, [is_differentiable(t) for t in program.input_types])
+
+
+def count(program: Program, name: str) -> int:
+    """How many equations of that name, nested programs included."""
+    own = sum(e.op.name == name for e in program.equations)
+    return own + sum(count(inner, name) for e in program.equations for inner in e.op.programs)
+
+
+def barriers(program: Program) -> list[int]:
+    return [len(e.inputs) for e in program.equations if isinstance(e.op, Barrier)]
+
+
+def producers(program: Program) -> dict:
+    return {v: e for e in program.equations for v in e.outputs}
+
+
+def is_behind(program: Program, equation: Equation, before: Equation) -> bool:
+    """Whether `equation` cannot run before `before` has: some path of inputs leads from one to the other."""
+    made, stack, seen = producers(program), [equation], set()
+    while stack:
+        current = stack.pop()
+        if current is before:
+            return True
+        for a in current.inputs:
+            if a in made and a not in seen:
+                seen.add(a)
+                stack.append(made[a])
+    return False
+
+
+def test_barriers_only_where_needed():
+    def f(w, x):
+        return jnp.sin(jnp.exp(w * x)).sum()
+
+    assert barriers(split(f, VECTOR, VECTOR).second) == []
+    assert len(barriers(split(remat.checkpoint(f), VECTOR, VECTOR).second)) >= 1
+    assert barriers(split(remat.checkpoint(f, prevent_cse=False), VECTOR, VECTOR).second) == []
+    assert count(split(remat.checkpoint(f), VECTOR, VECTOR).forward, "optimization_barrier") == 0
+
+
+def test_no_barriers_in_loops_and_branches():
+    body = remat.checkpoint(lambda x, w: (jnp.sin(jnp.exp(w * x)), None))
+    scanned = split(lambda x, ws: jax.lax.scan(body, x, ws)[0], VECTOR, MATRIX).second
+    assert count(scanned, "optimization_barrier") == 0
+    branch = remat.checkpoint(lambda x: jnp.sin(jnp.exp(x)))
+    chosen = split(lambda x: jax.lax.cond(x.sum() > 0, branch, jnp.cos, x), VECTOR).second
+    assert count(chosen, "optimization_barrier") == 0
+
+
+@pytest.mark.parametrize("layers", [8, 64])
+def test_barriers_do_not_grow_with_the_number_of_parameters(layers):
+    layer = remat.checkpoint(lambda w, x: jnp.sin(w * jnp.exp(x)))
+
+    def f(weights, x):
+        for w in weights:
+            x = layer(w, x)
+        return x.sum()
+
+    widths = barriers(split(f, [VECTOR] * layers, VECTOR).second)
+    assert layers <= len(widths) <= 2 * layers
+    assert max(widths) <= 6
+
+
+def test_parallel_regions_each_wait_for_their_turn():
+    """Two regions that start from the same value: each has a barrier of its own, so that neither starts early."""
+    first = remat.checkpoint(lambda x: jnp.sin(jnp.exp(x)))
+    second = remat.checkpoint(lambda x: jnp.cos(jnp.exp(x)))
+    assert len(barriers(split(lambda x: (first(x) + second(x)).sum(), VECTOR).second)) == 2
+
+
+def test_a_kept_value_is_pinned_once_in_a_region():
+    def f(w, x):
+        h = w @ x
+        return jnp.tanh(jnp.sin(h) * jnp.cos(h)).sum()
+
+    widths = barriers(split(remat.checkpoint(f, policy="dots"), MATRIX, VECTOR).second)
+    assert len(widths) == 1
+
+
+def test_what_was_recomputed_long_ago_waits_again():
+    """A chain of sums is recomputed at the start; what is needed of each sum must still wait for its turn."""
+
+    def f(ws, x):
+        for w in ws:
+            x = x + w @ jnp.sin(x)
+        return jnp.sin(x).sum()
+
+    backward = split(remat.checkpoint(f, policy="dots"), [MATRIX] * 6, VECTOR).second
+    sines = [e for e in backward.equations if e.op.name == "sin"]
+    gradients = [e for e in backward.equations if e.op.name == "dot_general" and len(e.outputs[0].type.shape) == 2]
+    assert len(sines) == len(gradients) == 6
+    for earlier, later in zip(gradients[:-3], sines[2:-1], strict=True):  # the last starts from an argument
+        assert is_behind(backward, later, earlier)
+
+
+def test_the_gradient_of_a_weight_is_done_before_the_backward_pass_goes_on():
+    """Otherwise XLA may leave it for later, with what was recomputed for it in memory."""
+
+    def f(w, x):
+        return (w @ jnp.repeat(jnp.sin(x), 2)).sum()
+
+    backward = split(remat.checkpoint(f), jnp.ones((4, 8)), VECTOR).second
+    gradient = next(e for e in backward.equations if e.op.name == "dot_general" and e.outputs[0].type.shape == (4, 8))
+    on = next(e for e in backward.equations if e.op.name == "reduce_sum")
+    assert is_behind(backward, on, gradient)
+    free = split(remat.checkpoint(f, prevent_cse=False), jnp.ones((4, 8)), VECTOR).second
+    gradient = next(e for e in free.equations if e.op.name == "dot_general" and e.outputs[0].type.shape == (4, 8))
+    assert not is_behind(free, next(e for e in free.equations if e.op.name == "reduce_sum"), gradient)

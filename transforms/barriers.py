@@ -1,0 +1,98 @@
+"""Barriers: how XLA is kept from undoing the schedule of recomputation.
+
+On straight-line code XLA would merge recomputed values with the forward ones, start recomputing early, or leave the
+gradient that something was recomputed for until later. Optimization barriers stand against all three:
+
+- what a recomputation starts from goes through a barrier together with the cotangents that have to exist first;
+- so does, again, what was recomputed longer ago, as else everything that depends on it could start at once;
+- and when a recomputation served the cotangent of an input (typically the gradient of a weight, which nothing waits
+  for), that cotangent goes through a barrier together with those that the backward program goes on with.
+
+A cotangent is tied when it is new, and not again: barriers must not grow with the number of parameters. Loop bodies and
+branches need none (they are computations of their own, with nothing to merge), and `prevent_cse=False` asks for none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+from remat.ir.linearized import LinearEquation
+from remat.ir.ops import Barrier, Zeros
+from remat.ir.program import Atom, Equation, Value
+from remat.ir.region import Region
+from remat.ir.traits import is_view_or_cast
+
+if TYPE_CHECKING:
+    from remat.transforms.walk import Level
+
+
+class Barriers:
+    """The barriers in the backward program of one level."""
+
+    def __init__(self, level: Level):
+        self.level = level
+        self.inputs = {t for t in level.linearized.tangents if t is not None}
+        self.pinned: dict[Region | None, dict[Value, Atom]] = {}
+        """Kept values as they came out of a barrier, by region: within a region each is pinned once."""
+        self.untied: dict[Value, None] = {}
+        """The tangents whose cotangents are new since the last barrier."""
+        self.tied: Sequence[Value] = ()
+        """The tangents whose cotangents went through the last barrier."""
+        self.served: LinearEquation | None = None
+        """The last linear equation for which something was recomputed behind a barrier."""
+        self.rounds = 0
+        """How many times something had to be recomputed."""
+        self.made_in: dict[Atom, int] = {}
+        """The round in which a value of the backward program was recomputed, or last went through a barrier."""
+
+    def needed(self, equations: Iterable[Equation]) -> bool:
+        """Whether the recomputation of `equations` has to be held back."""
+        if self.level.in_loop or not self.level.backward:
+            return False
+        equations = list(equations)
+        if not any(e.region is not None and e.region.prevent_cse for e in equations):
+            return False
+        return not all(isinstance(e.op, Zeros) or is_view_or_cast(e.op) for e in equations)
+
+    def pin(
+        self, kept: dict[Value, Atom], recomputed: dict[Value, Atom], wanted_by: LinearEquation
+    ) -> dict[Value, Atom]:
+        """Hold back a recomputation that starts from these values; returns what stands for each of them from now on.
+
+        What was recomputed in the round before is left alone: barriers would keep XLA from fusing it.
+        """
+        self.rounds += 1
+        self.served = wanted_by
+        pinned = self.pinned.setdefault(wanted_by.region, {})
+        new = {value: atom for value, atom in kept.items() if value not in pinned}
+        stale = {value: atom for value, atom in recomputed.items() if self.made_in[atom] < self.rounds - 1}
+        if new or stale:
+            flight = [t for t in {**self.untied, **dict.fromkeys(wanted_by.outputs)} if t in self.level.cotangents]
+            after = self._tie(flight, [*new.values(), *stale.values()])
+            pinned.update((value, after[atom]) for value, atom in new.items())
+            stale = {value: after[atom] for value, atom in stale.items()}
+            self.made(stale.values())
+        return {**{value: pinned[value] for value in kept}, **recomputed, **stale}
+
+    def made(self, atoms: Iterable[Atom]) -> None:
+        """Note what was recomputed in this round."""
+        self.made_in.update(dict.fromkeys(atoms, self.rounds))
+
+    def settle(self, equation: LinearEquation) -> None:
+        """Called after each linear equation: if it gave a cotangent of an input from something that was recomputed, let
+        that be done before the backward program goes on."""
+        if self.served is equation and not self.inputs.isdisjoint(equation.inputs):
+            going_on = [t for t in self.tied if t not in self.inputs]
+            self._tie([t for t in dict.fromkeys([*going_on, *self.untied]) if t in self.level.cotangents], [])
+
+    def _tie(self, tangents: Sequence[Value], atoms: Sequence[Atom]) -> dict[Atom, Atom]:
+        """Put the tangents' cotangents and the atoms through one barrier; returns what came out, by what went in."""
+        cotangents = self.level.cotangents
+        together = list(dict.fromkeys([*(cotangents[t] for t in tangents), *atoms]))
+        results = self.level.builder.emit(Barrier(), together, [a.type for a in together])
+        after: dict[Atom, Atom] = dict(zip(together, results, strict=True))
+        for tangent in tangents:
+            cotangents[tangent] = after[cotangents[tangent]]  # type: ignore[assignment]
+        self.tied, self.untied = tangents, {}
+        return after
