@@ -9,7 +9,10 @@ from remat.decisions import Policy as Policy
 from remat.decisions import Recompute as Recompute
 from remat.decisions import Save as Save
 from remat.policies.algebra import save_from_both_policies as save_from_both_policies
+from remat.policies.balanced import balanced as balanced
 from remat.policies.base import PerEquation as PerEquation
+from remat.policies.burn.strategies import burn_balanced as burn_balanced
+from remat.policies.burn.strategies import burn_no_checkpointing as burn_no_checkpointing
 from remat.policies.dots import checkpoint_dots as checkpoint_dots
 from remat.policies.dots import checkpoint_dots_with_no_batch_dims as checkpoint_dots_with_no_batch_dims
 from remat.policies.dots import dots_saveable as dots_saveable

@@ -9,11 +9,13 @@ this keeps the residual stream instead of what is added to it. JAX's named polic
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 from remat.decisions import SAVE, Decision, Policy, RegionView, Save
 from remat.ir.linearized import Linearized
+from remat.ir.ops import Op
 from remat.ir.program import Equation, Value
 from remat.ir.traits import is_memory_bound
 from remat.ir.types import size_in_bytes
@@ -28,15 +30,7 @@ class Substituting(Combinable):
     policy: Policy
 
     def decide(self, view: RegionView) -> dict[Value, Decision]:
-        decisions = dict(self.policy.decide(view))
-        uses = use_counts(view.program)
-        for equation in view.equations:
-            replaced = _replaceable(equation, decisions, uses)
-            if replaced:
-                for value in replaced:
-                    del decisions[value]
-                decisions[equation.outputs[0]] = SAVE
-        return decisions
+        return substituted(self.policy.decide(view), view)
 
     @property
     def mentioned_names(self) -> frozenset[Any]:
@@ -46,9 +40,24 @@ class Substituting(Combinable):
         return f"substituting:{inner_text(self.policy)}"
 
 
+def substituted(
+    decisions: dict[Value, Decision], view: RegionView, is_cheap: Callable[[Op], bool] = is_memory_bound
+) -> dict[Value, Decision]:
+    """The decisions with later values in place of earlier ones that only serve to rebuild them by a cheap operation."""
+    decisions = dict(decisions)
+    uses = use_counts(view.program)
+    for equation in view.equations:
+        replaced = _replaceable(equation, decisions, uses) if is_cheap(equation.op) else []
+        if replaced:
+            for value in replaced:
+                del decisions[value]
+            decisions[equation.outputs[0]] = SAVE
+    return decisions
+
+
 def _replaceable(equation: Equation, decisions: dict[Value, Decision], uses: Counter[Value]) -> list[Value]:
-    """Inputs of a cheap equation that are kept, that nothing else uses, and that are not smaller than its result."""
-    if len(equation.outputs) != 1 or equation.op.effects or not is_memory_bound(equation.op):
+    """Inputs of an equation that are kept, that nothing else uses, and that are not smaller than its result."""
+    if len(equation.outputs) != 1 or equation.op.effects:
         return []
     size = size_in_bytes(equation.outputs[0].type)
     return [

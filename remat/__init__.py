@@ -16,9 +16,13 @@ from remat.checkpoint import checkpoint_name as name  # noqa: F401
 from remat.errors import RematError as RematError
 from remat.errors import RematWarning as RematWarning
 from remat.errors import UnknownNameWarning as UnknownNameWarning
+from remat.inspect.requirements import Requirements as Requirements
+from remat.inspect.requirements import requirements as requirements
 from remat.inspect.residuals import Residual as Residual
 from remat.inspect.residuals import Residuals as Residuals
 from remat.inspect.residuals import saved_residuals as saved_residuals
+from remat.inspect.retrieval_log import RetrievalLog as RetrievalLog
+from remat.inspect.retrieval_log import retrieval_log as retrieval_log
 from remat.ir.program import Program as Program
 from remat.lower import lower as lower
 from remat.recursive import recursive_checkpoint as recursive_checkpoint

@@ -85,13 +85,13 @@ def value_and_grad(
     (7.0, [3.0, 4.0])
     """
     check_callable(fun, "remat.grad")
-    numbers = _check_argnums(argnums)
+    numbers = check_argnums(argnums)
     if policy is not None:
         fun = checkpoint(fun, policy=policy)
 
     @functools.wraps(fun)
     def value_and_gradient(*args: Any, **kwargs: Any) -> Any:
-        chosen = _choose(fun, numbers, args, kwargs)
+        chosen = choose_arguments(fun, numbers, args, kwargs)
 
         @functools.wraps(fun)
         def partial(*primals: Any) -> Any:
@@ -173,7 +173,8 @@ def jvp(fun: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any]
     return jax.jvp(fun, primals, tangents, has_aux=has_aux)
 
 
-def _check_argnums(argnums: int | Sequence[int]) -> tuple[int, ...]:
+def check_argnums(argnums: int | Sequence[int]) -> tuple[int, ...]:
+    """`argnums` as a tuple. **Raises** `ArgumentError`, `ArgumentTypeError`."""
     try:
         return (operator.index(cast(int, argnums)),)
     except TypeError:
@@ -190,7 +191,7 @@ def _check_argnums(argnums: int | Sequence[int]) -> tuple[int, ...]:
     return numbers
 
 
-def _choose(
+def choose_arguments(
     fun: Callable[..., Any], numbers: tuple[int, ...], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> list[int]:
     """Positions of the differentiated arguments, negative ones resolved."""

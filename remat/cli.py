@@ -154,13 +154,21 @@ MEANINGS = {
     "within": "what a policy keeps in one named scope or function",
     "scan_body": "what a policy keeps in loops, and everything outside them",
     "substituting": "what a policy keeps, with a sum in place of its addend and the like",
+    "balanced": "results of products, reductions, gathers; element-wise operations, casts and views are recomputed. "
+    "Wins where activations, norms or dropout follow products; less where most is reductions",
+    "balanced:": "the same, with operations moved to the other side",
+    "burn": "as Burn's BalancedCheckpointing: like balanced, but stops at constants and keeps casts",
+    "burn_no_checkpointing": "as Burn's NoCheckpointing: the inputs that backward steps ask for",
 }
 
 
 def policy_forms() -> dict[str, str]:
     """How to write each policy, and in one line what it keeps."""
     plain = {str(policy): (str(policy), policy) for policy in WORDS.values()}
-    others = {word: (f"{word}:{example}", make(example)) for word, (make, example) in WITH_ARGUMENT.items()}
+    others = {
+        f"{word}:" if word in plain else word: (f"{word}:{example}", make(example))
+        for word, (make, example) in WITH_ARGUMENT.items()
+    }
     known = plain | others
     order = dict.fromkeys([*(word for word in MEANINGS if word in known), *known])
     return {known[word][0]: MEANINGS.get(word) or _first_sentence(known[word][1]) for word in order}

@@ -105,6 +105,20 @@ def is_structured(params: dict[str, Any]) -> bool:
     return next(iter(jex_core.jaxprs_in_params(params)), None) is not None
 
 
+def inner_primitives(params: dict[str, Any]) -> set[str]:
+    """The names of the primitives in the jaxprs that an equation's parameters hold, calls looked into."""
+    found: set[str] = set()
+    stack = list(jex_core.jaxprs_in_params(params))
+    while stack:
+        for equation in unwrap(stack.pop()).equations:
+            name = equation.primitive.name
+            if name in CALLS or name in CUSTOM_JVPS:
+                stack.extend(jex_core.jaxprs_in_params(equation.params))
+            else:
+                found.add(name)
+    return found
+
+
 def bind(primitive: Any, inputs: Any, params: dict[str, Any], info: Any = None, context: Any = None) -> list[Any]:
     """Apply a primitive to arrays or tracers, keeping the user's source line and name scope on the new equation."""
     parameters = primitive.get_bind_params(params)

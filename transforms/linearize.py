@@ -12,11 +12,11 @@ from typing import Any
 
 from remat import jax_compat
 from remat.errors import RematError, ReverseModeError
-from remat.ir.linearized import LinearEquation, Linearized, Opaque
+from remat.ir.linearized import Derivation, LinearEquation, Linearized, Opaque
 from remat.ir.ops import Barrier, Block, Call, Checkpoint, Name, Op, Primitive, ToMemory, While, Zeros
 from remat.ir.program import Atom, Equation, Literal, Program, Value
 from remat.ir.region import Region
-from remat.ir.rewrite import Builder
+from remat.ir.rewrite import Builder, prune, select
 from remat.ir.source import UNKNOWN, Source
 from remat.ir.types import is_differentiable
 from remat.transforms.derivative import derivative, forward_map, pullback, tangent_type
@@ -32,6 +32,7 @@ class Linearizer(Builder):
         self.copies = copies
         self.caller: Source | None = None
         self.linear: list[LinearEquation] = []
+        self.derivations: list[Derivation] = []
         self.in_loop = in_loop
 
     def emit_linear(
@@ -57,7 +58,10 @@ class Linearizer(Builder):
             caller = self.caller
             self.source = equation.source if caller is None else Source(equation.source.info, caller)
             if any(t is not None for t in given):
+                marks = len(self.equations), len(self.linear)
                 outputs, out_tangents = linearize_rules[type(equation.op)](self, equation, arguments, given)
+                if isinstance(equation.op, (Primitive, Block)):
+                    self.note_derivation(*marks, outputs)
                 for value, tangent in zip(equation.outputs, out_tangents, strict=True):
                     if tangent is not None:
                         tangent_of[value] = tangent
@@ -70,6 +74,14 @@ class Linearizer(Builder):
                 self.copies.update(zip(equation.outputs, outputs, strict=True))
         outputs = [a if isinstance(a, Literal) else env[a] for a in program.outputs]
         return outputs, [None if isinstance(a, Literal) else tangent_of.get(a) for a in program.outputs]
+
+    def note_derivation(self, first: int, first_linear: int, outputs: Sequence[Atom]) -> None:
+        """Remember which equations a derivative rule made, and which of them compute the `outputs`."""
+        made = self.equations[first:]
+        needed = {v for e in prune(made, outputs) for v in e.outputs}
+        is_primal = [not needed.isdisjoint(e.outputs) for e in made]
+        primal, coefficients = select(made, is_primal), select(made, [not p for p in is_primal])
+        self.derivations.append(Derivation(tuple(primal), tuple(coefficients), tuple(self.linear[first_linear:])))
 
     def walk_call(
         self, program: Program, inputs: Sequence[Atom], tangents: Sequence[Tangent]
@@ -101,7 +113,16 @@ def linearize_program(
         for v, a in zip(program.inputs, active, strict=True)
     ]
     outputs, tangent_outputs = state.walk(program, inputs, tangents)
-    return Linearized(inputs, tangents, state.equations, state.linear, outputs, tangent_outputs, program.constants)
+    return Linearized(
+        inputs,
+        tangents,
+        state.equations,
+        state.linear,
+        outputs,
+        tangent_outputs,
+        program.constants,
+        state.derivations,
+    )
 
 
 def _primitive(

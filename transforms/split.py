@@ -13,6 +13,7 @@ from remat.ir.check import check_program
 from remat.ir.linearized import Linearized
 from remat.ir.program import Atom, Program, Value
 from remat.ir.rewrite import prune
+from remat.ir.types import size_in_bytes
 from remat.transforms.decide import decide
 from remat.transforms.forward import forward_equations, ordered_residuals, redundant_residuals
 from remat.transforms.linearize import linearize_program
@@ -66,12 +67,7 @@ def split(linearized: Linearized, decisions: dict[Value, Decision], backward: bo
     A kept value and a view or cast of it are never both kept: where the first walk finds such a pair, the later of the
     two is recomputed in a second walk.
     """
-    decisions = dict(decisions)
-    level, arguments, given, results = _walk(linearized, dict(decisions), backward)
-    redundant = redundant_residuals(level)
-    if redundant:
-        decisions.update((v, RECOMPUTE) for v in redundant)
-        level, arguments, given, results = _walk(linearized, decisions, backward)
+    level, arguments, given, results = _walk_without_redundance(linearized, decisions, backward)
     kept = ordered_residuals(level)
     stored = [level.residuals[v] for v in kept]
 
@@ -82,6 +78,24 @@ def split(linearized: Linearized, decisions: dict[Value, Decision], backward: bo
     second = Program([*stored, *arguments], prune(level.equations_out, found), found)
     returned = tuple(r is not None for r in results)
     return Split(check_program(forward), check_program(second), kept, given, returned, level, linearized)
+
+
+def kept_bytes(linearized: Linearized, decisions: dict[Value, Decision]) -> int:
+    """How many bytes would be kept for the backward pass, what the caller holds anyway left out."""
+    level, *_ = _walk_without_redundance(linearized, decisions, True)
+    held = {*linearized.inputs, *(v for v, _ in linearized.constants)}
+    return sum(size_in_bytes(stored.type) for value, stored in level.residuals.items() if value not in held)
+
+
+def _walk_without_redundance(
+    linearized: Linearized, decisions: dict[Value, Decision], backward: bool
+) -> tuple[Level, list[Value], tuple[bool, ...], Sequence[Atom | None]]:
+    """One walk, and where it keeps a value and a view or cast of it, another one that recomputes the later."""
+    walked = _walk(linearized, dict(decisions), backward)
+    redundant = redundant_residuals(walked[0])
+    if redundant:
+        walked = _walk(linearized, {**decisions, **dict.fromkeys(redundant, RECOMPUTE)}, backward)
+    return walked
 
 
 def _walk(

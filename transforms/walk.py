@@ -220,20 +220,10 @@ class Level:
             for t, given in zip(self.linearized.tangents, tangents, strict=True)
             if t is not None and given is not None
         }
-        for equation in self._live_linear():
+        for equation in self.linearized.live_linear():
             self.builder.source = equation.source
             self._apply_equation(equation, values)
         return [None if t is None else values[t] for t in self.linearized.tangent_outputs]
-
-    def _live_linear(self) -> list[LinearEquation]:
-        needed = {t for t in self.linearized.tangent_outputs if t is not None}
-        live = []
-        for equation in reversed(self.linearized.linear):
-            if any(v in needed for v in equation.outputs):
-                live.append(equation)
-                needed.update(a for a, is_linear in zip(equation.inputs, equation.linear, strict=True) if is_linear)  # type: ignore[misc]
-        live.reverse()
-        return live
 
     def _apply_equation(self, equation: LinearEquation, values: dict[Value, Atom]) -> None:
         op = equation.op

@@ -41,6 +41,16 @@ class LinearEquation(Equation):
         self.linear = tuple(linear)
 
 
+@dataclass(frozen=True, eq=False)
+class Derivation:
+    """What the derivative rule of one equation made: the `primal` equations that compute its results, the further
+    `coefficients`, and the `linear` equations that use them."""
+
+    primal: tuple[Equation, ...]
+    coefficients: tuple[Equation, ...]
+    linear: tuple[LinearEquation, ...]
+
+
 @dataclass(eq=False)
 class Linearized:
     """See the module docstring. `tangents` and `tangent_outputs` have None where there is no tangent (a zero)."""
@@ -52,6 +62,7 @@ class Linearized:
     outputs: list[Atom]
     tangent_outputs: list[Value | None]
     constants: list[tuple[Value, Any]] = field(default_factory=list)
+    derivations: list[Derivation] = field(default_factory=list)
 
     def all_equations(self) -> Iterator[Equation]:
         """All primal and coefficient equations, those inside differentiated loops and branches included."""
@@ -64,6 +75,17 @@ class Linearized:
             elif isinstance(op, LinearCond):
                 for branch in op.branches:
                     yield from branch.all_equations()
+
+    def live_linear(self) -> list[LinearEquation]:
+        """The linear equations of this level that the tangents of its results depend on, in order."""
+        needed = {t for t in self.tangent_outputs if t is not None}
+        live = []
+        for equation in reversed(self.linear):
+            if any(v in needed for v in equation.outputs):
+                live.append(equation)
+                needed.update(a for a, is_linear in zip(equation.inputs, equation.linear, strict=True) if is_linear)  # type: ignore[misc]
+        live.reverse()
+        return live
 
     def levels(self) -> Iterator[Linearized]:
         """This program and the bodies of its differentiated loops and branches, at every depth."""

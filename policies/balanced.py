@@ -1,0 +1,112 @@
+"""Burn's balance of memory and work, without the limits of deciding while the forward pass runs.
+
+Results of compute-bound operations are kept, those of memory-bound ones are recomputed. The whole program is known, so
+constants are no obstacle, casts count as memory-bound, nothing is kept just in case, and where keeping a later value
+in place of an earlier one costs no more (`substituting`), that is done.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from remat.decisions import SAVE, Decision, RegionView
+from remat.errors import PolicyError
+from remat.ir.ops import Op
+from remat.ir.primitive_table import BY_NAME
+from remat.ir.program import Value
+from remat.ir.traits import is_memory_bound
+from remat.policies.algebra import Combinable
+from remat.policies.base import check_name_list
+from remat.policies.burn.strategies import BalancedCheckpointing
+from remat.policies.parse import WITH_ARGUMENT, WORDS, names_of
+from remat.policies.substituting import substituted
+from remat.transforms.split import kept_bytes
+
+
+@dataclass(frozen=True)
+class Balanced(Combinable):
+    """See `balanced`. The two sets are primitives that the user moved to the other side of the table."""
+
+    compute_bound: frozenset[str] = frozenset()
+    memory_bound: frozenset[str] = frozenset()
+
+    def decide(self, view: RegionView) -> dict[Value, Decision]:
+        literal: dict[Value, Decision] = {
+            v: SAVE for e in view.equations if not self.is_memory_bound(e.op) for v in e.outputs
+        }
+        plans = [substituted(literal, view, self.is_memory_bound), literal]
+        if not (self.compute_bound or self.memory_bound):
+            plans.append(BalancedCheckpointing().decide(view))
+        return min(plans, key=lambda plan: kept_bytes(view.program, plan))
+
+    def is_memory_bound(self, op: Op) -> bool:
+        if op.name in self.memory_bound:
+            return True
+        return op.name not in self.compute_bound and is_memory_bound(op)
+
+    def __str__(self) -> str:
+        moved = {"compute_bound": self.compute_bound, "memory_bound": self.memory_bound}
+        return ":".join(["balanced", *(f"{k}={','.join(sorted(v))}" for k, v in moved.items() if v)])
+
+
+def balanced(compute_bound: Iterable[str] = (), memory_bound: Iterable[str] = ()) -> Balanced:
+    """Keep what is expensive to compute, recompute element-wise operations, casts, views and data movement.
+
+    The recommended policy that looks at operations, and the idea of Burn's `BalancedCheckpointing`. It sees the whole
+    program: it recomputes through constants, keeps no copies of casts, keeps a sum in place of its addends where that
+    costs no more, and never keeps more bytes than `burn_balanced`.
+
+    It wins where element-wise chains follow matrix products and convolutions (activations, normalizations, dropout,
+    attention scores): they are recomputed at the cost of reading memory. It does not win much where nearly every result
+    is that of a reduction, gather or product; there, choose by names or a budget. It keeps the results of batched
+    products, such as attention scores, which `dots_no_batch` does not.
+
+    **Arguments**
+
+    - `compute_bound`: names of primitives to keep the results of, though the table calls them memory-bound (`"exp"`).
+    - `memory_bound`: names of primitives to recompute, though the table calls them compute-bound (`"cumsum"`).
+
+    **Raises** `PolicyError` for names that no primitive has.
+
+    >>> from remat import policies
+    >>> print(policies.balanced(), policies.balanced(compute_bound={"exp"}))
+    balanced balanced:compute_bound=exp
+    """
+    names = {"compute_bound": compute_bound, "memory_bound": memory_bound}
+    sets = {k: _checked(v, k) for k, v in names.items()}
+    both = sorted(sets["compute_bound"] & sets["memory_bound"])
+    if both:
+        raise PolicyError(
+            f"{', '.join(both)} cannot be both compute_bound and memory_bound. Leave it out of one of them."
+        )
+    return Balanced(**sets)
+
+
+def _checked(names: Iterable[str], parameter: str) -> frozenset[str]:
+    found = check_name_list(names, parameter)
+    import difflib
+
+    for name in found:
+        if name not in BY_NAME:
+            close = difflib.get_close_matches(str(name), BY_NAME, n=1)
+            hint = f" Did you mean {close[0]!r}?" if close else " The table is remat.ir.primitive_table."
+            raise PolicyError(f"{parameter}: no primitive is called {name!r}.{hint}")
+    return found
+
+
+def _parse(text: str) -> Balanced:
+    sets: dict[str, list[str]] = {}
+    for part in text.split(":"):
+        parameter, equals, names = part.partition("=")
+        if parameter not in ("compute_bound", "memory_bound") or not equals:
+            raise PolicyError(
+                f"'balanced' takes compute_bound=... and memory_bound=..., such as 'balanced:compute_bound=exp,log', "
+                f"but got 'balanced:{text}'."
+            )
+        sets[parameter] = names_of(names)
+    return balanced(**sets)
+
+
+WORDS["balanced"] = Balanced()
+WITH_ARGUMENT["balanced"] = (_parse, "compute_bound=exp")

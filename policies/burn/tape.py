@@ -1,0 +1,234 @@
+"""A level of a linearized program as Burn's tape: nodes for float arrays, steps for operations.
+
+Burn's words: a *leaf* is an input; it requires a gradient or is a constant. An operation's result requires one if an
+operand does. A *scalar* operand is part of the operation, not a node; in a program those are literals, values of no
+dimensions without gradient, and arrays that repeat one such value. Integers and booleans are no nodes either: an
+operation holds them itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from remat.ir.linearized import Linearized
+from remat.ir.ops import Name, Primitive
+from remat.ir.primitive_table import Bound, Retrieves
+from remat.ir.program import Atom, Equation, Literal, Value
+from remat.ir.traits import is_elementwise_function, row_of
+from remat.ir.types import is_differentiable
+
+
+class Requirement(StrEnum):
+    """Burn's `Requirement`: `Grad`, `GradInBackward`, `None`."""
+
+    LEAF = "leaf"
+    TRACKED = "tracked"
+    CONSTANT = "constant"
+
+
+@dataclass(eq=False)
+class Node:
+    """A float array. `step` is the operation that made it, None for inputs; nodes count from 0 in order of creation."""
+
+    id: int
+    value: Value
+    requirement: Requirement
+    step: Step | None = None
+    depth: int = 0
+
+    @property
+    def is_leaf(self) -> bool:
+        return self.step is None
+
+    @property
+    def is_tracked(self) -> bool:
+        return self.requirement is not Requirement.CONSTANT
+
+    def __repr__(self) -> str:
+        return f"NodeId {{ value: {self.id} }}"
+
+
+@dataclass(eq=False)
+class Step:
+    """An operation: its array operands in order, its results, how Burn marks it, and what its backward asks for."""
+
+    equation: Equation
+    operands: list[Node]
+    outputs: list[Node] = field(default_factory=list)
+    bound: Bound = Bound.COMPUTE
+    explicit: list[Node] = field(default_factory=list)
+
+    @property
+    def is_tracked(self) -> bool:
+        return any(n.is_tracked for n in self.operands)
+
+    @property
+    def parents(self) -> list[Node]:
+        """The operands that gradients flow to."""
+        return [n for n in self.operands if n.is_tracked]
+
+    @property
+    def depth(self) -> int:
+        return 1 + max((n.depth for n in self.operands), default=0)
+
+
+@dataclass(eq=False)
+class Tape:
+    """`nodes` by value, `steps` in order of the program, `roots`: the results that are differentiated; `scalars`: the
+    values that are no nodes because they are, or repeat, a constant of no dimensions."""
+
+    nodes: dict[Value, Node]
+    steps: list[Step]
+    roots: list[Node]
+    scalars: set[Value]
+
+    def visited(self) -> Iterator[Step]:
+        """The steps that a backward pass from the roots comes to, in the order in which Burn's traversal does: the
+        parents of a step are put on a stack in order, so that the last is visited first."""
+        seen: set[Step] = set()
+        stack = list(self.roots)
+        while stack:
+            step = stack.pop().step
+            if step is not None and step not in seen and step.is_tracked:
+                seen.add(step)
+                yield step
+                stack.extend(step.parents)
+
+    def execution(self) -> list[Step]:
+        """The same steps in the order in which they run: deepest first, within a depth as visited."""
+        return sorted(self.visited(), key=lambda step: -step.depth)
+
+
+def build_tape(level: Linearized) -> Tape:
+    """The tape of one level: the top of a program, or the body of a loop or branch."""
+    building = _Building(level)
+    coefficients = {e for d in level.derivations for e in d.coefficients}
+    for equation in level.equations:
+        if equation not in coefficients:
+            building.add(equation)
+    nodes = building.nodes
+    roots = [
+        nodes[a]
+        for a, t in zip(level.outputs, level.tangent_outputs, strict=True)
+        if t is not None and isinstance(a, Value) and a in nodes and nodes[a].is_tracked
+    ]
+    return Tape(nodes, building.steps, list(dict.fromkeys(roots)), building.scalars)
+
+
+class _Building:
+    def __init__(self, level: Linearized):
+        self.nodes: dict[Value, Node] = {}
+        self.steps: list[Step] = []
+        self.scalars: set[Value] = set()
+        self.count = 0
+        for value, tangent in zip(level.inputs, level.tangents, strict=True):
+            self._leaf(value, Requirement.CONSTANT if tangent is None else Requirement.LEAF)
+            if tangent is None and value.type.shape == ():
+                self.scalars.add(value)
+        for value, _ in level.constants:
+            self._leaf(value, Requirement.CONSTANT)
+
+    def _leaf(self, value: Value, requirement: Requirement) -> Node | None:
+        if not is_differentiable(value.type):
+            return None
+        node = self.nodes[value] = Node(self.count, value, requirement)
+        self.count += 1
+        return node
+
+    def _is_scalar(self, atom: Atom) -> bool:
+        return atom in self.scalars if isinstance(atom, Value) else atom.type.shape == ()
+
+    def add(self, equation: Equation) -> None:
+        """Register an equation: a step with its nodes, new leaves, or nothing."""
+        row = row_of(equation.op)
+        if isinstance(equation.op, Name):
+            self._same_as_operand(equation)
+            return
+        positions = [self._operand(a) for a in equation.inputs]
+        step = Step(equation, [n for n in positions if n is not None])
+        if self._stays_scalar(equation, step):
+            self.scalars.update(equation.outputs)
+            return
+        if row.bound is Bound.UNTRACKED:
+            for value in equation.outputs:
+                self._leaf(value, self._requirement_of_detached(equation, step))
+            return
+        step.bound, retrieves = burn_mark(equation, positions)
+        if step.is_tracked:
+            step.explicit = retrieved(retrieves, positions)
+        requirement = Requirement.TRACKED if step.is_tracked else Requirement.CONSTANT
+        for value in equation.outputs:
+            if is_differentiable(value.type):
+                node = self.nodes[value] = Node(self.count, value, requirement, step, step.depth)
+                self.count += 1
+                step.outputs.append(node)
+        if step.outputs:
+            self.steps.append(step)
+
+    def _same_as_operand(self, naming: Equation) -> None:
+        """A value under a name is the same node."""
+        (atom,), (value,) = naming.inputs, naming.outputs
+        if isinstance(atom, Value) and atom in self.nodes:
+            self.nodes[value] = self.nodes[atom]
+        if self._is_scalar(atom):
+            self.scalars.add(value)
+
+    def _operand(self, atom: Atom) -> Node | None:
+        """The node of an operand; None for scalars, integers and booleans."""
+        if self._is_scalar(atom) or not is_differentiable(atom.type):
+            return None
+        if isinstance(atom, Literal):  # an array that a derivative rule closed over
+            return self._leaf(Value(atom.type), Requirement.CONSTANT)
+        return self.nodes.get(atom)
+
+    def _stays_scalar(self, equation: Equation, step: Step) -> bool:
+        """Whether the result is a constant of no dimensions, or repeats one."""
+        if step.is_tracked or equation.op.effects:
+            return False
+        repeats = equation.op.name in ("broadcast_in_dim", "convert_element_type")
+        if repeats and all(self._is_scalar(a) for a in equation.inputs):
+            return True
+        return all(v.type.shape == () for v in equation.outputs if hasattr(v.type, "shape"))
+
+    @staticmethod
+    def _requirement_of_detached(equation: Equation, step: Step) -> Requirement:
+        """Detaching an input that requires a gradient makes an input that does; anything else becomes a constant."""
+        if equation.op.name == "stop_gradient" and step.operands and step.operands[0].requirement is Requirement.LEAF:
+            return Requirement.LEAF
+        return Requirement.CONSTANT
+
+
+def burn_mark(equation: Equation, positions: Sequence[Node | None]) -> tuple[Bound, Retrieves]:
+    """How Burn treats an operation: by the table, except where it has an operation of its own for a special case."""
+    op, row = equation.op, row_of(equation.op)
+    if op.name == "max" and any(_is_zero(a) for a in equation.inputs):
+        return Bound.MEMORY, Retrieves.OPERANDS  # relu
+    if isinstance(op, Primitive) and op.name == "integer_pow":
+        power = op.params["y"]
+        special = {0: Retrieves.NOTHING, 1: Retrieves.NOTHING, 2: Retrieves.TWICE}
+        return Bound.MEMORY, special.get(power, Retrieves.OPERANDS)
+    if is_elementwise_function(op):
+        return Bound.MEMORY, Retrieves.OPERANDS
+    return row.burn or row.bound, row.retrieves
+
+
+def _is_zero(atom: Atom) -> bool:
+    return isinstance(atom, Literal) and atom.type.shape == () and atom.value == 0
+
+
+def retrieved(retrieves: Retrieves, operands: Sequence[Node | None]) -> list[Node]:
+    """The nodes that the backward step of a tracked operation asks for, in order."""
+    nodes = [n for n in operands if n is not None]
+    if retrieves is Retrieves.OPERANDS:
+        return nodes
+    if retrieves is Retrieves.TWICE:
+        return nodes[:1] * 2
+    if retrieves not in (Retrieves.PARTNERS, Retrieves.DIVISOR) or len(nodes) < 2:
+        return nodes if retrieves is Retrieves.DIVISOR and operands[-1] is not None else []
+    first, second, *_ = nodes
+    found = [first] if second.is_tracked else []
+    if retrieves is Retrieves.DIVISOR or first.is_tracked:
+        found.append(second)
+    return found
