@@ -125,3 +125,16 @@ def test_the_gradient_of_a_weight_is_done_before_the_backward_pass_goes_on():
     free = split(remat.checkpoint(f, prevent_cse=False), jnp.ones((4, 8)), VECTOR).second
     gradient = next(e for e in free.equations if e.op.name == "dot_general" and e.outputs[0].type.shape == (4, 8))
     assert not is_behind(free, next(e for e in free.equations if e.op.name == "reduce_sum"), gradient)
+
+
+def test_small_kept_values_that_spread_are_pinned():
+    """A kept row sum that the backward divides by: XLA would repeat it over the columns as soon as it is there."""
+
+    def f(x):
+        return (x / jnp.cumsum(x, 1)[:, -1:]).sum()
+
+    backward = split(remat.checkpoint(f, policy="balanced"), MATRIX).second
+    divided = [e for e in backward.equations if e.op.name == "div" and e.inputs[1].type.shape == (4, 1)]
+    pinned = {v for e in backward.equations if isinstance(e.op, Barrier) for v in e.outputs}
+    assert divided
+    assert all(e.inputs[1] in pinned for e in divided)

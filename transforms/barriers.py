@@ -14,6 +14,7 @@ branches need none (they are computations of their own, with nothing to merge), 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
@@ -21,10 +22,17 @@ from remat.ir.linearized import LinearEquation
 from remat.ir.ops import Barrier, Zeros
 from remat.ir.program import Atom, Equation, Value
 from remat.ir.region import Region
-from remat.ir.traits import is_view_or_cast
+from remat.ir.traits import is_memory_bound, is_view_or_cast
+from remat.ir.types import size_in_bytes
 
 if TYPE_CHECKING:
     from remat.transforms.walk import Level
+
+
+def _expands(equation: Equation) -> bool:
+    """Whether the result of an equation is larger than what it is made from."""
+    given = sum(size_in_bytes(a.type) for a in equation.inputs)
+    return sum(size_in_bytes(v.type) for v in equation.outputs) > given
 
 
 class Barriers:
@@ -53,7 +61,16 @@ class Barriers:
         equations = list(equations)
         if not any(e.region is not None and e.region.prevent_cse for e in equations):
             return False
-        return not all(isinstance(e.op, Zeros) or is_view_or_cast(e.op) for e in equations)
+        return not all(isinstance(e.op, Zeros) or (is_view_or_cast(e.op) and not _expands(e)) for e in equations)
+
+    def spreads(self, value: Value, equation: LinearEquation) -> bool:
+        """Whether an element-wise equation repeats a smaller value over what it computes. XLA may do that as soon as the
+        value is there, as an array of its own."""
+        region = equation.region
+        if self.level.in_loop or not self.level.backward or region is None or not region.prevent_cse:
+            return False
+        shape = value.type.shape
+        return is_memory_bound(equation.op) and 1 < math.prod(shape) < math.prod(equation.outputs[0].type.shape)
 
     def pin(
         self, kept: dict[Value, Atom], recomputed: dict[Value, Atom], wanted_by: LinearEquation

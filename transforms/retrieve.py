@@ -41,7 +41,9 @@ class Retrieval:
         chain = self._chain(values, region)
         if chain:
             self._recompute(chain, wanted_by)
-        return {value: self._lookup(value, region, wanted_by) for value in values}
+        found = {value: self._lookup(value, region, wanted_by) for value in values}
+        spread = {v: found[v] for v in values if self.barriers.spreads(v, wanted_by) and self.level.is_kept(v, region)}
+        return {**found, **self.barriers.pin(spread, {}, wanted_by)} if spread else found
 
     def _home(self, value: Value, region: Region | None) -> Region | None:
         """The region in which `value`, needed from `region`, is recomputed and shared."""
