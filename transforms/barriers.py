@@ -64,8 +64,8 @@ class Barriers:
         return not all(isinstance(e.op, Zeros) or (is_view_or_cast(e.op) and not _expands(e)) for e in equations)
 
     def spreads(self, value: Value, equation: LinearEquation) -> bool:
-        """Whether an element-wise equation repeats a smaller value over what it computes. XLA may do that as soon as the
-        value is there, as an array of its own."""
+        """Whether an element-wise equation repeats a smaller value over what it computes. XLA may do that as soon as
+        the value is there, as an array of its own."""
         region = equation.region
         if self.level.in_loop or not self.level.backward or region is None or not region.prevent_cse:
             return False

@@ -61,7 +61,7 @@ class Linearizer(Builder):
                 marks = len(self.equations), len(self.linear)
                 outputs, out_tangents = linearize_rules[type(equation.op)](self, equation, arguments, given)
                 if isinstance(equation.op, (Primitive, Block)):
-                    self.note_derivation(*marks, outputs)
+                    self.note_derivation(equation.op, arguments, outputs, *marks)
                 for value, tangent in zip(equation.outputs, out_tangents, strict=True):
                     if tangent is not None:
                         tangent_of[value] = tangent
@@ -75,13 +75,16 @@ class Linearizer(Builder):
         outputs = [a if isinstance(a, Literal) else env[a] for a in program.outputs]
         return outputs, [None if isinstance(a, Literal) else tangent_of.get(a) for a in program.outputs]
 
-    def note_derivation(self, first: int, first_linear: int, outputs: Sequence[Atom]) -> None:
+    def note_derivation(
+        self, op: Op, inputs: Sequence[Atom], outputs: Sequence[Atom], first: int, first_linear: int
+    ) -> None:
         """Remember which equations a derivative rule made, and which of them compute the `outputs`."""
         made = self.equations[first:]
         needed = {v for e in prune(made, outputs) for v in e.outputs}
         is_primal = [not needed.isdisjoint(e.outputs) for e in made]
         primal, coefficients = select(made, is_primal), select(made, [not p for p in is_primal])
-        self.derivations.append(Derivation(tuple(primal), tuple(coefficients), tuple(self.linear[first_linear:])))
+        made_linear = tuple(self.linear[first_linear:])
+        self.derivations.append(Derivation(op, inputs, outputs, tuple(primal), tuple(coefficients), made_linear))
 
     def walk_call(
         self, program: Program, inputs: Sequence[Atom], tangents: Sequence[Tangent]

@@ -21,11 +21,11 @@ from remat.ir.linearized import Derivation, Linearized
 from remat.ir.ops import Name
 from remat.ir.primitive_table import Bound, Retrieves
 from remat.ir.program import Equation, Value
-from remat.ir.traits import row_of
+from remat.ir.traits import is_memory_bound
 from remat.ir.types import is_differentiable
 from remat.policies.algebra import Combinable
 from remat.policies.burn.checkpointer import Action, Checkpointer
-from remat.policies.burn.tape import Node, Step, Tape, build_tape
+from remat.policies.burn.tape import Node, Step, Tape, build_tape, burn_mark
 from remat.policies.parse import WORDS
 
 
@@ -109,7 +109,7 @@ def _never_run_again(
             for a, is_linear in zip(e.inputs, e.linear, strict=True)
             if isinstance(a, Value) and not is_linear
         ]
-        holds_masks = any(row_of(e.op).retrieves is Retrieves.OWN for e in derivation.primal)
+        holds_masks = burn_mark(derivation.op, derivation.inputs)[1] is Retrieves.OWN
         while stack:
             value, context = stack.pop()
             equation = producer.get(value)
@@ -139,8 +139,11 @@ def _stands_for_another(equation: Equation, value: Value, tape: Tape) -> bool:
 
 
 def _asks_for_operands(equation: Equation, own: Collection[Equation], step: Step | None) -> bool:
-    """Whether the backward step of an operation has what it needs to compute the operation's own result."""
-    return equation in own and step is not None and len(step.explicit) >= len(step.operands) > 0
+    """Whether the backward step of an operation has what it needs to compute the operation's own result, or a part of
+    an operation that JAX takes apart is cheap to compute."""
+    if step is None:
+        return equation in own and is_memory_bound(equation.op)
+    return equation in own and len(step.explicit) >= len(step.operands) > 0
 
 
 def burn_no_checkpointing() -> NoCheckpointing:

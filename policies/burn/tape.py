@@ -12,8 +12,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from remat.ir.linearized import Linearized
-from remat.ir.ops import Name, Primitive
+from remat import jax_compat
+from remat.ir.linearized import Derivation, Linearized
+from remat.ir.ops import Name, Op, Primitive
 from remat.ir.primitive_table import Bound, Retrieves
 from remat.ir.program import Atom, Equation, Literal, Value
 from remat.ir.traits import is_elementwise_function, row_of
@@ -52,8 +53,10 @@ class Node:
 
 @dataclass(eq=False)
 class Step:
-    """An operation: its array operands in order, its results, how Burn marks it, and what its backward asks for."""
+    """An operation: its array operands in order, its results, how Burn marks it, and what its backward asks for.
+    `equation` is the last of those that compute the results."""
 
+    op: Op
     equation: Equation
     operands: list[Node]
     outputs: list[Node] = field(default_factory=list)
@@ -104,10 +107,8 @@ class Tape:
 def build_tape(level: Linearized) -> Tape:
     """The tape of one level: the top of a program, or the body of a loop or branch."""
     building = _Building(level)
-    coefficients = {e for d in level.derivations for e in d.coefficients}
-    for equation in level.equations:
-        if equation not in coefficients:
-            building.add(equation)
+    for operation in operations(level):
+        building.add(*operation)
     nodes = building.nodes
     roots = [
         nodes[a]
@@ -115,6 +116,25 @@ def build_tape(level: Linearized) -> Tape:
         if t is not None and isinstance(a, Value) and a in nodes and nodes[a].is_tracked
     ]
     return Tape(nodes, building.steps, list(dict.fromkeys(roots)), building.scalars)
+
+
+def operations(level: Linearized) -> Iterator[tuple[Op, Sequence[Atom], Sequence[Atom], Equation]]:
+    """What the function itself does at this level: op, inputs, outputs, and the equation that makes the outputs. What
+    derivative rules add is left out, and operations that they take apart are put together again."""
+    hidden = {e for d in level.derivations for e in d.coefficients}
+    taken_apart = {d.primal[-1]: d for d in level.derivations if d.primal and not _is_function(d)}
+    hidden.update(e for d in taken_apart.values() for e in d.primal[:-1])
+    for equation in level.equations:
+        if equation in taken_apart:
+            derivation = taken_apart[equation]
+            yield derivation.op, derivation.inputs, derivation.outputs, equation
+        elif equation not in hidden:
+            yield equation.op, equation.inputs, equation.outputs, equation
+
+
+def _is_function(derivation: Derivation) -> bool:
+    """Whether it is a function with a derivative rule of its own: what that computes are operations like any other."""
+    return derivation.op.name in jax_compat.CUSTOM_JVPS
 
 
 class _Building:
@@ -129,6 +149,8 @@ class _Building:
                 self.scalars.add(value)
         for value, _ in level.constants:
             self._leaf(value, Requirement.CONSTANT)
+            if value.type.shape == ():
+                self.scalars.add(value)
 
     def _leaf(self, value: Value, requirement: Requirement) -> Node | None:
         if not is_differentiable(value.type):
@@ -140,26 +162,26 @@ class _Building:
     def _is_scalar(self, atom: Atom) -> bool:
         return atom in self.scalars if isinstance(atom, Value) else atom.type.shape == ()
 
-    def add(self, equation: Equation) -> None:
-        """Register an equation: a step with its nodes, new leaves, or nothing."""
-        row = row_of(equation.op)
-        if isinstance(equation.op, Name):
+    def add(self, op: Op, inputs: Sequence[Atom], outputs: Sequence[Atom], equation: Equation) -> None:
+        """Register an operation: a step with its nodes, new leaves, or nothing."""
+        if isinstance(op, Name):
             self._same_as_operand(equation)
             return
-        positions = [self._operand(a) for a in equation.inputs]
-        step = Step(equation, [n for n in positions if n is not None])
-        if self._stays_scalar(equation, step):
-            self.scalars.update(equation.outputs)
+        positions = [self._operand(a) for a in inputs]
+        step = Step(op, equation, [n for n in positions if n is not None])
+        values = [v for v in outputs if isinstance(v, Value) and v not in self.nodes]
+        if self._stays_scalar(step, inputs, values):
+            self.scalars.update(values)
             return
-        if row.bound is Bound.UNTRACKED:
-            for value in equation.outputs:
-                self._leaf(value, self._requirement_of_detached(equation, step))
+        if row_of(op).bound is Bound.UNTRACKED:
+            for value in values:
+                self._leaf(value, self._requirement_of_detached(step))
             return
-        step.bound, retrieves = burn_mark(equation, positions)
+        step.bound, retrieves = burn_mark(op, inputs)
         if step.is_tracked:
             step.explicit = retrieved(retrieves, positions)
         requirement = Requirement.TRACKED if step.is_tracked else Requirement.CONSTANT
-        for value in equation.outputs:
+        for value in values:
             if is_differentiable(value.type):
                 node = self.nodes[value] = Node(self.count, value, requirement, step, step.depth)
                 self.count += 1
@@ -183,27 +205,27 @@ class _Building:
             return self._leaf(Value(atom.type), Requirement.CONSTANT)
         return self.nodes.get(atom)
 
-    def _stays_scalar(self, equation: Equation, step: Step) -> bool:
+    def _stays_scalar(self, step: Step, inputs: Sequence[Atom], outputs: Sequence[Value]) -> bool:
         """Whether the result is a constant of no dimensions, or repeats one."""
-        if step.is_tracked or equation.op.effects:
+        if step.is_tracked or step.op.effects:
             return False
-        repeats = equation.op.name in ("broadcast_in_dim", "convert_element_type")
-        if repeats and all(self._is_scalar(a) for a in equation.inputs):
+        repeats = step.op.name in ("broadcast_in_dim", "convert_element_type")
+        if repeats and all(self._is_scalar(a) for a in inputs):
             return True
-        return all(v.type.shape == () for v in equation.outputs if hasattr(v.type, "shape"))
+        return all(v.type.shape == () for v in outputs if hasattr(v.type, "shape"))
 
     @staticmethod
-    def _requirement_of_detached(equation: Equation, step: Step) -> Requirement:
+    def _requirement_of_detached(step: Step) -> Requirement:
         """Detaching an input that requires a gradient makes an input that does; anything else becomes a constant."""
-        if equation.op.name == "stop_gradient" and step.operands and step.operands[0].requirement is Requirement.LEAF:
+        if step.op.name == "stop_gradient" and step.operands and step.operands[0].requirement is Requirement.LEAF:
             return Requirement.LEAF
         return Requirement.CONSTANT
 
 
-def burn_mark(equation: Equation, positions: Sequence[Node | None]) -> tuple[Bound, Retrieves]:
+def burn_mark(op: Op, inputs: Sequence[Atom]) -> tuple[Bound, Retrieves]:
     """How Burn treats an operation: by the table, except where it has an operation of its own for a special case."""
-    op, row = equation.op, row_of(equation.op)
-    if op.name == "max" and any(_is_zero(a) for a in equation.inputs):
+    row = row_of(op)
+    if op.name == "max" and any(_is_zero(a) for a in inputs):
         return Bound.MEMORY, Retrieves.OPERANDS  # relu
     if isinstance(op, Primitive) and op.name == "integer_pow":
         power = op.params["y"]

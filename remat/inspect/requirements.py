@@ -11,7 +11,7 @@ from remat.inspect.differentiated import differentiated
 from remat.ir.program import Equation, Value
 from remat.ir.source import NOWHERE, Position
 from remat.ir.types import short_text
-from remat.policies.burn.tape import Node, Requirement, build_tape
+from remat.policies.burn.tape import Node, Requirement, build_tape, operations
 
 
 @dataclass(frozen=True)
@@ -104,7 +104,6 @@ def requirements(
     found = differentiated("remat.requirements", fun, args, kwargs, argnums)
     level = found.linearized
     tape = build_tape(level)
-    coefficients = {e for d in level.derivations for e in d.coefficients}
     leaves = {n.value for n in tape.nodes.values() if n.requirement is Requirement.LEAF} & set(level.inputs)
 
     def described(value: Value, name: str, equation: Equation | None) -> RequiredValue:
@@ -115,9 +114,8 @@ def requirements(
         return RequiredValue(name, short_text(value.type), str(requirement), source)
 
     values = [described(v, found.argument_names[v], None) for v in level.inputs]
-    for equation in level.equations:
-        if equation not in coefficients:
-            values.extend(described(v, equation.op.name, equation) for v in equation.outputs)
+    for op, _, outputs, equation in operations(level):
+        values.extend(described(v, op.name, equation) for v in outputs if isinstance(v, Value))
     reached: set[Node] = {*tape.roots, *(n for s in tape.visited() for n in s.parents)}
     unreached = tuple(found.argument_names[v] for v in level.inputs if v in leaves and tape.nodes[v] not in reached)
     return Requirements(found.function, tuple(values), unreached)

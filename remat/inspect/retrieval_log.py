@@ -186,9 +186,9 @@ def _planned(tape: Tape, found: Differentiated) -> Checkpointer:
 
 
 def _logged(node: Node, found: Differentiated) -> LoggedNode:
-    equation = None if node.step is None else node.step.equation
-    operation = found.argument_names.get(node.value, "constant") if equation is None else equation.op.name
-    source = NOWHERE if equation is None else equation.source.position
+    step = node.step
+    operation = found.argument_names.get(node.value, "constant") if step is None else step.op.name
+    source = NOWHERE if step is None else step.equation.source.position
     kind = short_text(node.value.type), size_in_bytes(node.value.type)
     return LoggedNode(node.id, *kind, operation, source, str(node.requirement), node.depth)
 

@@ -43,9 +43,13 @@ class LinearEquation(Equation):
 
 @dataclass(frozen=True, eq=False)
 class Derivation:
-    """What the derivative rule of one equation made: the `primal` equations that compute its results, the further
-    `coefficients`, and the `linear` equations that use them."""
+    """What the derivative rule of one equation `op inputs -> outputs` made: the `primal` equations that compute its
+    results (JAX's rules may take an operation apart), the further `coefficients`, and the `linear` equations that use
+    them."""
 
+    op: Op
+    inputs: Sequence[Atom]
+    outputs: Sequence[Atom]
     primal: tuple[Equation, ...]
     coefficients: tuple[Equation, ...]
     linear: tuple[LinearEquation, ...]
