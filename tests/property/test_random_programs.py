@@ -84,6 +84,10 @@ POLICIES = (
     "scan_body:dots",
     "scan_body:names:a",
     "within:inner:everything",
+    "burn",
+    "burn_no_checkpointing",
+    "balanced",
+    "substituting:dots",
 )
 
 
@@ -543,6 +547,23 @@ def check_residuals(program: RandomProgram, policy: Any) -> None:
         assert everything.new_bytes <= remat.saved_residuals(program, *inputs()).new_bytes  # less: no views of inputs
 
 
+def check_strategies(program: RandomProgram) -> None:
+    """Burn's states are used up in the end, whoever decides; backward steps ask for the same; and `balanced` keeps no
+    more than Burn's strategy."""
+    for argnums in (ARGNUMS, (0, 2)):
+        asked = set()
+        for policy in (None, "burn", "burn_no_checkpointing", "balanced", "dots", "nothing"):
+            log = remat.retrieval_log(program, *inputs(), policy=policy, argnums=argnums)
+            assert log.drained, policy
+            asked.add(tuple(r.node for r in log.retrievals))
+        assert len(asked) == 1
+    kept = {
+        policy: remat.saved_residuals(remat.checkpoint(program, policy=policy), *inputs()).new_bytes
+        for policy in ("balanced", "burn")
+    }
+    assert kept["balanced"] <= kept["burn"]
+
+
 # The tests: a few examples in the default run, many in the slow one.
 
 
@@ -594,12 +615,19 @@ def test_reported_residuals(program: RandomProgram, policy: str) -> None:
     check_residuals(program, policy)
 
 
+@profile(60)
+@hypothesis.given(programs)
+def test_strategies(program: RandomProgram) -> None:
+    check_strategies(program)
+
+
 @pytest.mark.slow
 @profile(200)
 @hypothesis.given(programs, st.lists(policy_texts, min_size=1, max_size=3))
 def test_many_random_programs(program: RandomProgram, policies: list[str]) -> None:
     check_lowered(program)
     check_every_policy(program, policies)
+    check_strategies(program)
     for policy in policies[:1]:
         check_residuals(program, policy)
         check_linearize(program, policy)
