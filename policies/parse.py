@@ -4,8 +4,9 @@
     both    ::= single ('&' single)*              both must
     single  ::= '(' policy ')' | word [':' argument]
 
-Words without an argument: `everything`, `nothing`, `dots`, `dots_no_batch`. With one: `names:a,b`, `names_but:a,b`,
-`except:a,b`, `offload:a,b` (`offload:a@unpinned_host`), `offload_dots:pinned_host`, `scan_body:POLICY`,
+Words without an argument: `everything`, `nothing`, `dots`, `dots_no_batch`, `balanced`, `burn`, `burn_no_checkpointing`.
+With one: `names:a,b`, `names_but:a,b`, `except:a,b`, `offload:a,b` (`offload:a@unpinned_host`),
+`offload_dots:pinned_host`, `balanced:compute_bound=exp:memory_bound=sort`, `substituting:POLICY`, `scan_body:POLICY`,
 `within:SCOPE:POLICY`. The full names of JAX's policies without arguments work too.
 """
 
@@ -86,7 +87,8 @@ def _unknown(text: str, word: str) -> str:
         return f"the policy {word!r} takes no argument, but got {text!r}. Write {word!r}."
     close = difflib.get_close_matches(word, [*WORDS, *WITH_ARGUMENT], n=1)
     hint = f" Did you mean {close[0]!r}?" if close else ""
-    known = [*(w for w in WORDS if not w.endswith(("saveable", "dims"))), *(f"{w}:..." for w in WITH_ARGUMENT)]
+    plain = sorted(w for w, policy in WORDS.items() if str(policy) == w)
+    known = [*plain, *(f"{w}:..." for w in sorted(WITH_ARGUMENT))]
     wrong = f"no policy is called {text!r}" if text else "the text of the policy is empty"
     return f"{wrong}.{hint} Known: {', '.join(known)}; combined with | and &."
 

@@ -4,10 +4,10 @@ Rows without a test, and why:
 
 - times on Metal and Flex, memory pools and autotuning: Burn's hardware;
 - the sum of the first gradient: its random numbers cannot be drawn here;
-- names, equality and printing of devices, `is_autodiff`, `gradient_checkpointing()` and `autodiff()` on devices, merging
-  of the contexts of operands: its device API. A policy is an argument here;
-- panics of `require_grad()` and `backward()`: there are no such calls. `argnums` chooses, and what depends on nothing has
-  a zero gradient (`test_burn_rules.py`);
+- names, equality and printing of devices, `is_autodiff`, `gradient_checkpointing()` and `autodiff()` on devices,
+  merging of the contexts of operands: its device API. A policy is an argument here;
+- panics of `require_grad()` and `backward()`: there are no such calls. `argnums` chooses, and what depends on nothing
+  has a zero gradient (`test_burn_rules.py`);
 - the no-op steps of untracked operations: they cannot be observed;
 - which environment variables there are, and which pull requests introduced what: history.
 

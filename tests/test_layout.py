@@ -31,6 +31,8 @@ UPWARD = {
     ("remat.ir.program", "remat.ir.printer"): "__str__ of a program",
     ("remat.inspect.residuals", "remat.report.text"): "__str__ of the data is its report",
     ("remat.inspect.fwd_bwd", "remat.report.text"): "__str__ of the data is its report",
+    ("remat.inspect.requirements", "remat.report.retrievals"): "__str__ of the data is its report",
+    ("remat.inspect.retrieval_log", "remat.report.retrievals"): "__str__ of the data is its report",
 }
 
 

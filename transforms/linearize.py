@@ -11,9 +11,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from remat import jax_compat
-from remat.errors import RematError, ReverseModeError
+from remat.errors import RematError
 from remat.ir.linearized import Derivation, LinearEquation, Linearized, Opaque
-from remat.ir.ops import Barrier, Block, Call, Checkpoint, Name, Op, Primitive, ToMemory, While, Zeros
+from remat.ir.ops import Barrier, Block, Call, Checkpoint, Name, Op, Primitive, ToMemory, Zeros
 from remat.ir.program import Atom, Equation, Literal, Program, Value
 from remat.ir.region import Region
 from remat.ir.rewrite import Builder, prune, select
@@ -136,7 +136,7 @@ def _primitive(
     active = tuple(t is not None for t in tangents)
     if jax_compat.is_structured(op.params) and op.name not in jax_compat.CUSTOM_JVPS:
         return _through_vjp(state, equation, inputs, tangents)
-    with _located(equation):
+    with located(equation):
         rule = derivative(op, [a.type for a in inputs], active)
     results = state.instantiate(rule.nonlinear, inputs)
     outputs, coefficients = results[: rule.output_count], results[rule.output_count :]
@@ -173,14 +173,14 @@ def _through_vjp(
     op = equation.op
     types = [a.type for a in inputs]
     active = tuple(t is not None for t in tangents)
-    with _located(equation):
+    with located(equation):
         rule = pullback(op, types, active)
     results = state.instantiate(rule.forward, inputs)
     outputs, residuals = results[: rule.output_count], results[rule.output_count :]
     count = len(residuals)
 
     def forward() -> Program:
-        with _located(equation):
+        with located(equation):
             inner = forward_map(op, types, active)
         padding = [Value(a.type) for a in residuals]
         return Program([*padding, *inner.inputs], inner.equations, inner.outputs, inner.constants)
@@ -191,12 +191,12 @@ def _through_vjp(
         inputs = [*inner.inputs[:count], *padding, *inner.inputs[count:]]
         return Program(inputs, inner.equations, inner.outputs, inner.constants)
 
-    return outputs, _emit_opaque(
+    return outputs, emit_opaque(
         state, Opaque(op.name, forward, backward), [*residuals, *inputs], tangents, rule.active, outputs
     )
 
 
-def _emit_opaque(
+def emit_opaque(
     state: Linearizer,
     op: Opaque,
     coefficients: Sequence[Atom],
@@ -204,54 +204,12 @@ def _emit_opaque(
     active_outputs: Sequence[bool],
     outputs: Sequence[Atom],
 ) -> list[Tangent]:
+    """Append a linear equation that is known only as programs; returns the tangents of its outputs."""
     given = [t for t in tangents if t is not None]
     flags = [False] * len(coefficients) + [True] * len(given)
     types = [tangent_type(o.type) for o, a in zip(outputs, active_outputs, strict=True) if a]
     results = iter(state.emit_linear(op, [*coefficients, *given], flags, types, state.region))
     return [next(results) if a else None for a in active_outputs]
-
-
-def _while(
-    state: Linearizer, equation: Equation, inputs: list[Atom], tangents: list[Tangent]
-) -> tuple[list[Atom], list[Tangent]]:
-    """Forward mode only: the length of the loop is unknown, so nothing can be kept for a backward pass."""
-    op = equation.op
-    assert isinstance(op, While)
-    types = [a.type for a in inputs]
-    active = tuple(t is not None for t in tangents)
-    outputs = state.emit(op, inputs, [v.type for v in equation.outputs])
-    carried = _active_carry(op, active)
-    if not any(carried):
-        return list(outputs), [None] * len(outputs)
-
-    def forward() -> Program:
-        inner = forward_map(op, types, active)
-        flags = [is_differentiable(v.type) for v in equation.outputs]
-        keep = [c for c, f in zip(carried, flags, strict=True) if f]
-        kept = [o for o, k in zip(inner.outputs, keep, strict=True) if k]
-        return Program(inner.inputs, inner.equations, kept, inner.constants)
-
-    def backward() -> Program:
-        raise ReverseModeError(
-            f"cannot differentiate in reverse mode through the while loop at {equation.source.text or 'unknown line'}:"
-            " its number of iterations is only known when it runs, so nothing can be kept for the backward pass. Use "
-            "jax.lax.scan, jax.lax.fori_loop with constant bounds, forward mode (remat.jvp), or stop_gradient on what "
-            "enters the loop."
-        )
-
-    return list(outputs), _emit_opaque(state, Opaque("while", forward, backward), inputs, tangents, carried, outputs)
-
-
-def _active_carry(op: While, active: Sequence[bool]) -> list[bool]:
-    """Which carried values depend on active inputs, by iteration to a fixed point."""
-    m, n = op.condition_constants, op.condition_constants + op.body_constants
-    constants, carry = list(active[m:n]), list(active[n:])
-    while True:
-        body = linearize_program(op.body, [*constants, *carry])
-        grown = [c or t is not None for c, t in zip(carry, body.tangent_outputs, strict=True)]
-        if grown == carry:
-            return carry
-        carry = grown
 
 
 def _name(
@@ -281,7 +239,7 @@ def _checkpoint(
         state.region = outer
 
 
-class _located:
+class located:
     """Adds the user's line to an error that a derivative rule of JAX raises."""
 
     def __init__(self, equation: Equation):
@@ -307,9 +265,8 @@ linearize_rules: dict[type[Op], Rule] = {
     Call: _call,
     Block: _through_vjp,
     Checkpoint: _checkpoint,
-    While: _while,
 }
-"""From the class of an op to its rule. `transforms.rules` adds scan and cond."""
+"""From the class of an op to its rule. `transforms.rules` adds scan, cond and while."""
 
 no_tangent_ops: dict[type[Op], str] = {
     ToMemory: "only in backward programs, which are differentiated through JAX",

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import remat.transforms.rules.cond
-import remat.transforms.rules.scan  # noqa: F401  (fill the rule tables)
+import remat.transforms.rules.scan
+import remat.transforms.rules.while_loop  # noqa: F401  (fill the rule tables)
 from remat.decisions import RECOMPUTE, Decision
 from remat.ir.check import check_program
 from remat.ir.linearized import Linearized

@@ -135,15 +135,14 @@ def retrieval_log(
 
     **Raises** `ArgumentError`, `ArgumentTypeError` as `remat.grad` does.
 
-    >>> import jax, jax.numpy as jnp, remat
-    >>> log = remat.retrieval_log(lambda w, x: jnp.tanh(jnp.exp(w * x)).sum(), 1.0, jnp.ones(3), policy="burn")
+    >>> import jax.numpy as jnp, remat
+    >>> log = remat.retrieval_log(lambda x: jnp.sin(jnp.exp(x)).sum(), jnp.ones(3), policy="burn")
     >>> print(log.text("full"))
-    retrieve_node_output NodeId { value: 3 }: 1 node(s) to compute
-    execute_retro_forward NodeId { value: 3 }
-    retrieve_node_output NodeId { value: 2 }: 1 node(s) to compute
-    execute_retro_forward NodeId { value: 2 }
-    retrieve_node_output NodeId { value: 1 }: 1 node(s) to compute
+    retrieve_node_output NodeId { value: 1 }: 2 node(s) to compute
+    execute_retro_forward NodeId { value: 0 }
     execute_retro_forward NodeId { value: 1 }
+    retrieve_node_output NodeId { value: 0 }: 1 node(s) to compute
+    execute_retro_forward NodeId { value: 0 }
     """
     chosen = resolve_policy(policy)
     found = differentiated("remat.retrieval_log", fun, args, kwargs, argnums, chosen)
