@@ -469,7 +469,9 @@ POLICIES = {
     ),
     "no memory space, as text": Case(lambda: policies.parse("offload:a@disk"), POLICY, ("'disk'", "'pinned_host'")),
     "unknown word": Case(lambda: policies.parse("nmaes:a"), POLICY, ("'nmaes:a'", "Did you mean 'names'?", "dots")),
-    "unknown word, nothing near": Case(lambda: policies.parse("xyzzy"), POLICY, ("'xyzzy'", "Known: balanced, burn", "| and &")),
+    "unknown word, nothing near": Case(
+        lambda: policies.parse("xyzzy"), POLICY, ("'xyzzy'", "Known: balanced, burn", "| and &")
+    ),
     "unknown word inside": Case(lambda: policies.parse("scan_body:dotz"), POLICY, ("'dotz'", "Did you mean 'dots'?")),
     "missing argument": Case(lambda: policies.parse("names"), POLICY, ("'names' needs an argument", "'names:a,b'")),
     "empty argument": Case(lambda: policies.parse("names: ,"), POLICY, ("needs names", "separated by commas")),

@@ -27,7 +27,7 @@ from jax.sharding import PartitionSpec as P
 import remat
 from remat.testing import assert_trees_close, check_gradients
 
-POLICIES = (None, "nothing", "dots")
+POLICIES = (None, "nothing", "dots", "balanced", "burn")
 NAMES = "names:hidden"
 
 NEW_MODE = bool(getattr(jax.config, "jax_remat3", False))

@@ -15,7 +15,7 @@ branches need none (they are computations of their own, with nothing to merge), 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from remat.ir.linearized import LinearEquation
@@ -61,16 +61,32 @@ class Barriers:
         equations = list(equations)
         if not any(e.region is not None and e.region.prevent_cse for e in equations):
             return False
-        return not all(isinstance(e.op, Zeros) or (is_view_or_cast(e.op) and not _expands(e)) for e in equations)
+        made = {v for e in equations for v in e.outputs}
+        return not all(isinstance(e.op, Zeros) or self._is_plain_view(e, made) for e in equations)
 
-    def spreads(self, value: Value, equation: LinearEquation) -> bool:
-        """Whether an element-wise equation repeats a smaller value over what it computes. XLA may do that as soon as
-        the value is there, as an array of its own."""
+    def _is_plain_view(self, equation: Equation, made: Collection[Value]) -> bool:
+        """Whether it only looks at an argument or at the result of a heavy operation in another way. A view of what was
+        made element by element is fused with that, and then shared between the forward and the backward pass."""
+        if not is_view_or_cast(equation.op) or _expands(equation):
+            return False
+        producers = (self.level.producer.get(a) for a in equation.inputs if isinstance(a, Value) and a not in made)
+        return not any(p is not None and is_memory_bound(p.op) for p in producers)
+
+    def wait(self, value: Value, made_by: Equation | None, equation: LinearEquation) -> bool:
+        """Whether a kept value that a linear equation reads directly is read as it came out of a barrier.
+
+        XLA fuses an element-wise operation that made it with its use in the backward pass, and then what it was made
+        from stays too. And a value that an element-wise equation repeats over a larger shape may be repeated as soon
+        as it is there, as an array of its own.
+        """
         region = equation.region
         if self.level.in_loop or not self.level.backward or region is None or not region.prevent_cse:
             return False
-        shape = value.type.shape
-        return is_memory_bound(equation.op) and 1 < math.prod(shape) < math.prod(equation.outputs[0].type.shape)
+        if value in self.pinned.get(region, ()):
+            return made_by is not None and is_memory_bound(made_by.op)
+        return is_memory_bound(equation.op) and 1 < math.prod(value.type.shape) < math.prod(
+            equation.outputs[0].type.shape
+        )
 
     def pin(
         self, kept: dict[Value, Atom], recomputed: dict[Value, Atom], wanted_by: LinearEquation

@@ -42,8 +42,13 @@ class Retrieval:
         if chain:
             self._recompute(chain, wanted_by)
         found = {value: self._lookup(value, region, wanted_by) for value in values}
-        spread = {v: found[v] for v in values if self.barriers.spreads(v, wanted_by) and self.level.is_kept(v, region)}
-        return {**found, **self.barriers.pin(spread, {}, wanted_by)} if spread else found
+        producer = self.level.producer
+        waiting = {
+            v: found[v]
+            for v in values
+            if self.level.is_kept(v, region) and self.barriers.wait(v, producer.get(v), wanted_by)
+        }
+        return {**found, **self.barriers.pin(waiting, {}, wanted_by)} if waiting else found
 
     def _home(self, value: Value, region: Region | None) -> Region | None:
         """The region in which `value`, needed from `region`, is recomputed and shared."""
