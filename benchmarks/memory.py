@@ -4,7 +4,7 @@
 
 For each net and policy, four ways to compute `value_and_grad` of the same loss are compiled in one process: without
 checkpoint, with `jax.checkpoint` around the whole loss, with `jax.checkpoint` placed on every layer or loop body by
-hand, and with `remat.value_and_grad(loss, policy=...)` around the whole loss. Shown are:
+hand, and with `remat.value_and_grad(loss, policy=...)` around the whole loss (also with `substituting` and `balanced`). Shown are:
 
 - *kept*: bytes remat predicts to keep for the backward pass (`saved_residuals(...).new_bytes`);
 - *temp*, *output*: MiB of the compiled program (`memory_analysis()`), on XLA's CPU backend with default flags;
@@ -45,11 +45,19 @@ def candidates(net: Net) -> dict[str, Callable[..., Any]]:
         "no checkpoint": jax.value_and_grad(plain),
         "jax, whole loss": jax.value_and_grad(jax.checkpoint(plain, policy=policy)),
         "jax, by hand": jax.value_and_grad(by_hand),
-        "remat, whole loss": remat.value_and_grad(plain, policy=net.short),
     }
-    if hasattr(remat.policies, "substituting"):
-        found["remat, substituting"] = remat.value_and_grad(plain, policy=f"substituting:{net.short}")
+    for who, policy in remat_policies(net).items():
+        found[who] = remat.value_and_grad(plain, policy=policy)
     return found
+
+
+def remat_policies(net: Net) -> dict[str, str]:
+    """What remat is measured with, around the whole loss: the net's policy, the same substituting, and `balanced`."""
+    return {
+        "remat, whole loss": net.short,
+        "remat, substituting": f"substituting:{net.short}",
+        "remat, balanced": "balanced",
+    }
 
 
 def dot_flops(program: Program) -> float:
@@ -76,9 +84,9 @@ def dot_flops(program: Program) -> float:
 
 def kept_bytes(net: Net, who: str) -> int | None:
     """Bytes that remat predicts to keep with respect to the differentiated argument."""
-    if not who.startswith("remat"):
+    policy = remat_policies(net).get(who)
+    if policy is None:
         return None
-    policy = net.short if who == "remat, whole loss" else f"substituting:{net.short}"
     loss = net.loss(lambda layer: layer)
     data = random_arguments(net.shapes[1:])
 

@@ -4,10 +4,11 @@
     both    ::= single ('&' single)*              both must
     single  ::= '(' policy ')' | word [':' argument]
 
-Words without an argument: `everything`, `nothing`, `dots`, `dots_no_batch`, `balanced`, `burn`, `burn_no_checkpointing`.
-With one: `names:a,b`, `names_but:a,b`, `except:a,b`, `offload:a,b` (`offload:a@unpinned_host`),
-`offload_dots:pinned_host`, `balanced:compute_bound=exp:memory_bound=sort`, `substituting:POLICY`, `scan_body:POLICY`,
-`within:SCOPE:POLICY`. The full names of JAX's policies without arguments work too.
+Words without an argument: `everything`, `nothing`, `dots`, `dots_no_batch`, `balanced`, `burn`,
+`burn_no_checkpointing`. With one: `names:a,b`, `names_but:a,b`, `except:a,b`, `offload:a,b`
+(`offload:a@unpinned_host`), `offload_dots:pinned_host`, `balanced:compute_bound=exp:memory_bound=sort`,
+`substituting:POLICY`, `scan_body:POLICY`, `within:SCOPE:POLICY`. The full names of JAX's policies without
+arguments work too.
 """
 
 from __future__ import annotations
