@@ -4,7 +4,8 @@
 
 For each net and policy, four ways to compute `value_and_grad` of the same loss are compiled in one process: without
 checkpoint, with `jax.checkpoint` around the whole loss, with `jax.checkpoint` placed on every layer or loop body by
-hand, and with `remat.value_and_grad(loss, policy=...)` around the whole loss (also with `substituting` and `balanced`). Shown are:
+hand, and with `remat.value_and_grad(loss, policy=...)` around the whole loss (also with `substituting` and `balanced`).
+Shown are:
 
 - *kept*: bytes remat predicts to keep for the backward pass (`saved_residuals(...).new_bytes`);
 - *temp*, *output*: MiB of the compiled program (`memory_analysis()`), on XLA's CPU backend with default flags;

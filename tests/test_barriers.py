@@ -138,3 +138,35 @@ def test_small_kept_values_that_spread_are_pinned():
     pinned = {v for e in backward.equations if isinstance(e.op, Barrier) for v in e.outputs}
     assert divided
     assert all(e.inputs[1] in pinned for e in divided)
+
+
+def test_kept_element_wise_results_are_read_as_pinned():
+    """XLA would fuse the addition with its use in the backward pass, and keep the product as well."""
+
+    def f(w, b, x):
+        h = w @ x + b
+        return (jnp.tanh(h) * jnp.sin(h) * h).sum()
+
+    backward = split(remat.checkpoint(f, policy="substituting:dots"), MATRIX, VECTOR, VECTOR).second
+    (kept,) = [v for v in backward.inputs if v.type.shape == (4,) and any(_pins(e, v) for e in backward.equations)]
+    first = next(i for i, e in enumerate(backward.equations) if _pins(e, kept))
+    assert not [e for e in backward.equations[first + 1 :] if kept in e.inputs]
+
+
+def _pins(equation: Equation, value) -> bool:
+    return isinstance(equation.op, Barrier) and value in equation.inputs
+
+
+def test_views_are_pinned_where_xla_could_share_them():
+    """A transposed product or argument is a matter of reading it; a transposed sum would be kept as a copy."""
+
+    def f(w, x, b):
+        h = w @ x + b
+        return (h.T @ x + h * x).sum()
+
+    def g(w, x, b):
+        h = w @ x
+        return (h.T @ x + h * x + b).sum()
+
+    assert barriers(split(remat.checkpoint(f, policy="substituting:dots"), MATRIX, MATRIX, VECTOR).second)
+    assert not barriers(split(remat.checkpoint(g, policy="dots"), MATRIX, MATRIX, VECTOR).second)

@@ -140,6 +140,17 @@ def test_the_first_layers_weight_is_never_kept_when_its_input_is_a_constant():
     assert 0 not in found.n_required
 
 
+def test_other_policies_ask_for_what_jax_reads():
+    """The result of an exp, where Burn asks for its input; the input of a sine in both."""
+
+    def f(x):
+        return jnp.sin(jnp.exp(x)).sum()
+
+    assert counts(log(f, M, policy=None)) == [(1, 1), (1, 1)]
+    assert counts(log(f, M, policy=NO)) == [(1, 1), (0, 1)]
+    assert counts(log(f, M, policy="nothing")) == [(1, 2), (1, 1)]
+
+
 def test_casts_are_kept_by_burn_and_recomputed_by_balanced():
     def f(x):
         return jnp.exp(jnp.exp(x).astype(jnp.bfloat16)).astype(jnp.float32).sum()

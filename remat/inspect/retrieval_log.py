@@ -1,8 +1,9 @@
 """What each backward step asks for and what is recomputed for it, in the terms of Burn's autodiff.
 
-The function is laid out on a tape of operations as Burn does it: each operation's backward step *retrieves* some of its
-inputs. Burn's strategies then follow Burn's rules to the letter. Under any other policy the states come from its
-decisions: what the policy keeps is there, everything else is recomputed, also through constants.
+The function is laid out on a tape of operations as Burn does it, and each operation's backward step *retrieves* values.
+Burn's strategies follow Burn's rules to the letter: a step asks for inputs of its operation. Under any other policy a
+step asks for what JAX's derivative reads (the result of an `exp`, the input of a `sin`), what the policy keeps is
+there, and everything else is recomputed, also through constants.
 """
 
 from __future__ import annotations
@@ -15,11 +16,13 @@ from typing import Any
 from remat.checkpoint import resolve_policy
 from remat.decisions import Policy, Recompute
 from remat.inspect.differentiated import Differentiated, differentiated
+from remat.ir.linearized import LinearEquation, Linearized
+from remat.ir.program import Value
 from remat.ir.source import NOWHERE, Position
 from remat.ir.types import short_text, size_in_bytes
 from remat.policies.burn.checkpointer import Action, Checkpointer
 from remat.policies.burn.strategies import Strategy
-from remat.policies.burn.tape import Node, Tape, build_tape
+from remat.policies.burn.tape import Node, Step, Tape, build_tape
 from remat.transforms.decide import decide
 
 
@@ -148,18 +151,20 @@ def retrieval_log(
     found = differentiated("remat.retrieval_log", fun, args, kwargs, argnums, chosen)
     tape = build_tape(found.linearized)
     if isinstance(chosen, Strategy):
+        asked = {s: s.explicit for s in tape.steps}
         states = chosen.checkpointer(tape, tape.visited())
         held = states.held
     else:
-        states = _planned(tape, found)
+        asked = _asked_by_jax(tape, found.linearized)
+        states = _planned(tape, found, asked)
         held = states.kept
-    states_log = [states.retrieve(n) for s in tape.execution() for n in s.explicit]
+    retrievals = [states.retrieve(n) for s in tape.execution() for n in asked[s]]
     return RetrievalLog(
         function=found.function,
         policy=_policy_text(chosen),
         nodes=tuple(_logged(n, found) for n in dict.fromkeys(tape.nodes.values())),
         steps=sum(1 for _ in tape.visited()),
-        retrievals=tuple(LoggedRetrieval(r.node.id, tuple(n.id for n in r.executed)) for r in states_log),
+        retrievals=tuple(LoggedRetrieval(r.node.id, tuple(n.id for n in r.executed)) for r in retrievals),
         recomputed=tuple(n.id for n in states.recomputed),
         held=_ids(held),
         kept=_ids(states.kept),
@@ -168,7 +173,7 @@ def retrieval_log(
     )
 
 
-def _planned(tape: Tape, found: Differentiated) -> Checkpointer:
+def _planned(tape: Tape, found: Differentiated, asked: dict[Step, list[Node]]) -> Checkpointer:
     """The states under a policy that decided on the whole program: no backups, and constants are recomputed too."""
     decisions = decide(found.linearized)
     allowed = {tape.nodes[v] for v, d in decisions.items() if v in tape.nodes and not isinstance(d, Recompute)}
@@ -179,9 +184,40 @@ def _planned(tape: Tape, found: Differentiated) -> Checkpointer:
         return Action(node, there or node in allowed)
 
     operands = {n: s.operands for s in tape.steps for n in s.outputs}
-    explicit = [action(n) for s in tape.visited() for n in s.explicit]
+    explicit = [action(n) for s in tape.visited() for n in asked[s]]
     possible = [action(n) for s in tape.steps for n in (*s.operands, *s.outputs)]
     return Checkpointer(explicit, possible, lambda n: operands.get(n, []))
+
+
+def _asked_by_jax(tape: Tape, level: Linearized) -> dict[Step, list[Node]]:
+    """The nodes that JAX's derivative of each operation reads, directly or to compute its coefficients: operands in
+    their order, then results."""
+    asked: dict[Step, list[Node]] = {step: [] for step in tape.steps}
+    step_of = {n.value: s for s in tape.steps for n in s.outputs}
+    producer = {v: e for e in level.equations for v in e.outputs}
+    live = set(level.live_linear())
+    for derivation in level.derivations:
+        step = next((step_of[a] for a in derivation.outputs if isinstance(a, Value) and a in step_of), None)
+        if step is None:
+            continue
+        own = {*derivation.primal, *derivation.coefficients}
+        stack = [a for e in derivation.linear if e in live for a in _coefficients(e)]
+        read: dict[Value, Node | None] = {}
+        while stack:
+            value = stack.pop()
+            if value not in read:
+                read[value] = tape.nodes.get(value)
+                if read[value] is None and producer.get(value) in own:
+                    stack.extend(a for a in producer[value].inputs if isinstance(a, Value))
+        nodes = {n for n in read.values() if n is not None}
+        operands = [n for n in step.operands if n in nodes]
+        asked[step] = [*operands, *sorted(nodes.difference(operands), key=lambda n: n.id)]
+    return asked
+
+
+def _coefficients(equation: LinearEquation) -> list[Value]:
+    pairs = zip(equation.inputs, equation.linear, strict=True)
+    return [a for a, is_linear in pairs if isinstance(a, Value) and not is_linear]
 
 
 def _logged(node: Node, found: Differentiated) -> LoggedNode:
