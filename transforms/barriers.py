@@ -113,11 +113,17 @@ class Barriers:
         self.made_in.update(dict.fromkeys(atoms, self.rounds))
 
     def settle(self, equation: LinearEquation) -> None:
-        """Called after each linear equation: if it gave a cotangent of an input from something that was recomputed, let
-        that be done before the backward program goes on."""
-        if self.served is equation and not self.inputs.isdisjoint(equation.inputs):
-            going_on = [t for t in self.tied if t not in self.inputs]
-            self._tie([t for t in dict.fromkeys([*going_on, *self.untied]) if t in self.level.cotangents], [])
+        """Called after each linear equation: if it gave a cotangent of an input from something that was recomputed,
+        what the backward program goes on with waits for it. The cotangent itself waits for nothing."""
+        if self.served is not equation or self.inputs.isdisjoint(equation.inputs):
+            return
+        cotangents = self.level.cotangents
+        in_flight = [t for t in {**dict.fromkeys(self.tied), **self.untied} if t in cotangents]
+        gradients = [t for t in in_flight if t in self.inputs and t in self.untied]
+        going_on = [t for t in in_flight if t not in self.inputs]
+        if going_on:
+            self._tie(going_on, [cotangents[t] for t in gradients])
+            self.untied = dict.fromkeys(gradients)
 
     def _tie(self, tangents: Sequence[Value], atoms: Sequence[Atom]) -> dict[Atom, Atom]:
         """Put the tangents' cotangents and the atoms through one barrier; returns what came out, by what went in."""
