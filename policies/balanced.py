@@ -7,6 +7,7 @@ in place of an earlier one costs no more (`substituting`), that is done.
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -85,8 +86,6 @@ def balanced(compute_bound: Iterable[str] = (), memory_bound: Iterable[str] = ()
 
 def _checked(names: Iterable[str], parameter: str) -> frozenset[str]:
     found = check_name_list(names, parameter)
-    import difflib
-
     for name in found:
         if name not in BY_NAME:
             close = difflib.get_close_matches(str(name), BY_NAME, n=1)

@@ -145,11 +145,11 @@ class _Building:
         self.count = 0
         for value, tangent in zip(level.inputs, level.tangents, strict=True):
             self._leaf(value, Requirement.CONSTANT if tangent is None else Requirement.LEAF)
-            if tangent is None and value.type.shape == ():
+            if tangent is None and _has_no_dimensions(value):
                 self.scalars.add(value)
         for value, _ in level.constants:
             self._leaf(value, Requirement.CONSTANT)
-            if value.type.shape == ():
+            if _has_no_dimensions(value):
                 self.scalars.add(value)
 
     def _leaf(self, value: Value, requirement: Requirement) -> Node | None:
@@ -160,7 +160,7 @@ class _Building:
         return node
 
     def _is_scalar(self, atom: Atom) -> bool:
-        return atom in self.scalars if isinstance(atom, Value) else atom.type.shape == ()
+        return atom in self.scalars if isinstance(atom, Value) else _has_no_dimensions(atom)
 
     def add(self, op: Op, inputs: Sequence[Atom], outputs: Sequence[Atom], equation: Equation) -> None:
         """Register an operation: a step with its nodes, new leaves, or nothing."""
@@ -212,7 +212,7 @@ class _Building:
         repeats = step.op.name in ("broadcast_in_dim", "convert_element_type")
         if repeats and all(self._is_scalar(a) for a in inputs):
             return True
-        return all(v.type.shape == () for v in outputs if hasattr(v.type, "shape"))
+        return all(map(_has_no_dimensions, outputs))
 
     @staticmethod
     def _requirement_of_detached(step: Step) -> Requirement:
@@ -237,7 +237,11 @@ def burn_mark(op: Op, inputs: Sequence[Atom]) -> tuple[Bound, Retrieves]:
 
 
 def _is_zero(atom: Atom) -> bool:
-    return isinstance(atom, Literal) and atom.type.shape == () and atom.value == 0
+    return isinstance(atom, Literal) and _has_no_dimensions(atom) and bool(atom.value == 0)
+
+
+def _has_no_dimensions(atom: Atom) -> bool:
+    return getattr(atom.type, "shape", None) == ()  # tokens have no shape
 
 
 def retrieved(retrieves: Retrieves, operands: Sequence[Node | None]) -> list[Node]:
