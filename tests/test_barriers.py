@@ -170,3 +170,24 @@ def test_views_are_pinned_where_xla_could_share_them():
 
     assert barriers(split(remat.checkpoint(f, policy="substituting:dots"), MATRIX, MATRIX, VECTOR).second)
     assert not barriers(split(remat.checkpoint(g, policy="dots"), MATRIX, MATRIX, VECTOR).second)
+
+
+@pytest.mark.parametrize("layout", ["chain", "branches", "one value for all"])
+def test_all_barriers_together_grow_linearly(layout):
+    def f(ws, x):
+        h = remat.checkpoint_name(jnp.exp(x), "h")
+        parts = []
+        for i, w in enumerate(ws):
+            if layout == "chain":
+                h = remat.checkpoint_name(jnp.sin(w * h), "h")
+            elif layout == "branches":
+                parts.append(jnp.sin(w * jnp.cos(h * i)))
+            else:
+                parts.append(w * jnp.sin(h * i))
+        return jnp.stack([*parts, h]).sum()
+
+    def total_width(count):
+        region = remat.checkpoint(f, policy="names:h")
+        return sum(barriers(split(region, [VECTOR] * count, VECTOR).second))
+
+    assert total_width(64) <= 5 * total_width(16)

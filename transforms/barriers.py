@@ -14,6 +14,7 @@ branches need none (they are computations of their own, with nothing to merge), 
 
 from __future__ import annotations
 
+import heapq
 import math
 from collections.abc import Collection, Iterable, Sequence
 from typing import TYPE_CHECKING
@@ -29,10 +30,20 @@ if TYPE_CHECKING:
     from remat.transforms.walk import Level
 
 
+AHEAD = 4
+"""How many cotangents wait for the gradient of an input."""
+
+
 def _expands(equation: Equation) -> bool:
     """Whether the result of an equation is larger than what it is made from."""
     given = sum(size_in_bytes(a.type) for a in equation.inputs)
     return sum(size_in_bytes(v.type) for v in equation.outputs) > given
+
+
+def _repeats(equation: LinearEquation, value: Value) -> bool:
+    """Whether an element-wise equation repeats the elements of a smaller array."""
+    size = math.prod(value.type.shape)
+    return is_memory_bound(equation.op) and 1 < size < math.prod(equation.outputs[0].type.shape)
 
 
 class Barriers:
@@ -43,10 +54,13 @@ class Barriers:
         self.inputs = {t for t in level.linearized.tangents if t is not None}
         self.pinned: dict[Region | None, dict[Value, Atom]] = {}
         """Kept values as they came out of a barrier, by region: within a region each is pinned once."""
+        self.position = {t: i for i, e in enumerate(level.linearized.linear) for t in e.outputs}
         self.untied: dict[Value, None] = {}
         """The tangents whose cotangents are new since the last barrier."""
-        self.tied: Sequence[Value] = ()
-        """The tangents whose cotangents went through the last barrier."""
+        self.settled: dict[Value, None] = {}
+        """Tangents of inputs that others were made to wait for, but that no recomputation has waited for yet."""
+        self.next: list[Value] = []
+        """Of the tangents whose cotangents went through the last barrier, those that are consumed next."""
         self.served: LinearEquation | None = None
         """The last linear equation for which something was recomputed behind a barrier."""
         self.rounds = 0
@@ -72,21 +86,20 @@ class Barriers:
         producers = (self.level.producer.get(a) for a in equation.inputs if isinstance(a, Value) and a not in made)
         return not any(p is not None and is_memory_bound(p.op) for p in producers)
 
-    def wait(self, value: Value, made_by: Equation | None, equation: LinearEquation) -> bool:
-        """Whether a kept value that a linear equation reads directly is read as it came out of a barrier.
+    def direct(self, kept: dict[Value, Atom], equation: LinearEquation) -> dict[Value, Atom]:
+        """What stands for kept values that a linear equation reads directly, for those of them that have to wait.
 
-        XLA fuses an element-wise operation that made it with its use in the backward pass, and then what it was made
-        from stays too. And a value that an element-wise equation repeats over a larger shape may be repeated as soon
-        as it is there, as an array of its own.
+        XLA fuses an element-wise operation that made one with its use in the backward pass, and then what it was made
+        from stays too; so it is read as it came out of a barrier, if it went through one. And one that an element-wise
+        equation repeats over a larger shape may be repeated as soon as it is there, as an array of its own.
         """
         region = equation.region
         if self.level.in_loop or not self.level.backward or region is None or not region.prevent_cse:
-            return False
-        if value in self.pinned.get(region, ()):
-            return made_by is not None and is_memory_bound(made_by.op)
-        return is_memory_bound(equation.op) and 1 < math.prod(value.type.shape) < math.prod(
-            equation.outputs[0].type.shape
-        )
+            return {}
+        pinned, producer = self.pinned.get(region, {}), self.level.producer
+        known = {v: pinned[v] for v in kept if v in pinned and v in producer and is_memory_bound(producer[v].op)}
+        spread = {v: atom for v, atom in kept.items() if v not in pinned and _repeats(equation, v)}
+        return {**known, **self.pin(spread, {}, equation)} if spread else known
 
     def pin(
         self, kept: dict[Value, Atom], recomputed: dict[Value, Atom], wanted_by: LinearEquation
@@ -101,8 +114,9 @@ class Barriers:
         new = {value: atom for value, atom in kept.items() if value not in pinned}
         stale = {value: atom for value, atom in recomputed.items() if self.made_in[atom] < self.rounds - 1}
         if new or stale:
-            flight = [t for t in {**self.untied, **dict.fromkeys(wanted_by.outputs)} if t in self.level.cotangents]
-            after = self._tie(flight, [*new.values(), *stale.values()])
+            flight = {**self.settled, **self.untied, **dict.fromkeys(wanted_by.outputs)}
+            after = self._tie([t for t in flight if t in self.level.cotangents], [*new.values(), *stale.values()])
+            self.untied, self.settled = {}, {}
             pinned.update((value, after[atom]) for value, atom in new.items())
             stale = {value: after[atom] for value, atom in stale.items()}
             self.made(stale.values())
@@ -112,18 +126,28 @@ class Barriers:
         """Note what was recomputed in this round."""
         self.made_in.update(dict.fromkeys(atoms, self.rounds))
 
+    def changed(self, tangent: Value) -> None:
+        """Note that there is a cotangent for `tangent`, or a new one."""
+        self.untied[tangent] = None
+
     def settle(self, equation: LinearEquation) -> None:
         """Called after each linear equation: if it gave a cotangent of an input from something that was recomputed,
         what the backward program goes on with waits for it. The cotangent itself waits for nothing."""
         if self.served is not equation or self.inputs.isdisjoint(equation.inputs):
             return
         cotangents = self.level.cotangents
-        in_flight = [t for t in {**dict.fromkeys(self.tied), **self.untied} if t in cotangents]
-        gradients = [t for t in in_flight if t in self.inputs and t in self.untied]
-        going_on = [t for t in in_flight if t not in self.inputs]
-        if going_on:
+        gradients = [t for t in self.untied if t in self.inputs and t in cotangents]
+        inner = [t for t in {**dict.fromkeys(self.next), **self.untied} if t in cotangents and t not in self.inputs]
+        going_on = self._consumed_next(inner)
+        if going_on and gradients:
             self._tie(going_on, [cotangents[t] for t in gradients])
-            self.untied = dict.fromkeys(gradients)
+            done = {*going_on, *gradients}
+            self.untied = {t: None for t in self.untied if t not in done}
+            self.settled.update(dict.fromkeys(gradients))
+
+    def _consumed_next(self, tangents: Sequence[Value]) -> list[Value]:
+        """Those that belong to the latest linear equations. Only a few: all in flight would make barriers grow."""
+        return heapq.nlargest(AHEAD, tangents, key=lambda t: self.position.get(t, -1))
 
     def _tie(self, tangents: Sequence[Value], atoms: Sequence[Atom]) -> dict[Atom, Atom]:
         """Put the tangents' cotangents and the atoms through one barrier; returns what came out, by what went in."""
@@ -133,5 +157,5 @@ class Barriers:
         after: dict[Atom, Atom] = dict(zip(together, results, strict=True))
         for tangent in tangents:
             cotangents[tangent] = after[cotangents[tangent]]  # type: ignore[assignment]
-        self.tied, self.untied = tangents, {}
+        self.next = self._consumed_next(tangents)
         return after

@@ -42,13 +42,8 @@ class Retrieval:
         if chain:
             self._recompute(chain, wanted_by)
         found = {value: self._lookup(value, region, wanted_by) for value in values}
-        producer = self.level.producer
-        waiting = {
-            v: found[v]
-            for v in values
-            if self.level.is_kept(v, region) and self.barriers.wait(v, producer.get(v), wanted_by)
-        }
-        return {**found, **self.barriers.pin(waiting, {}, wanted_by)} if waiting else found
+        kept = {value: atom for value, atom in found.items() if self.level.is_kept(value, region)}
+        return {**found, **self.barriers.direct(kept, wanted_by)}
 
     def _home(self, value: Value, region: Region | None) -> Region | None:
         """The region in which `value`, needed from `region`, is recomputed and shared."""

@@ -210,7 +210,7 @@ class Level:
     def _accumulate(self, tangent: Value, cotangent: Value) -> None:
         known = self.cotangents.get(tangent)
         self.cotangents[tangent] = cotangent if known is None else self.builder.add(known, cotangent)
-        self.retrieval.barriers.untied[tangent] = None
+        self.retrieval.barriers.changed(tangent)
 
     def apply(self, tangents: Sequence[Value | None]) -> list[Atom | None]:
         """Walk forward from tangents of the inputs to tangents of the outputs (None: zero)."""
