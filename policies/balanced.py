@@ -8,21 +8,31 @@ in place of an earlier one costs no more (`substituting`), that is done.
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from typing import Any
+from weakref import WeakKeyDictionary
 
-from remat.decisions import SAVE, Decision, RegionView
+from remat.decisions import SAVE, Decision, RegionView, as_policy
 from remat.errors import PolicyError
+from remat.ir.linearized import Linearized
 from remat.ir.ops import Op
-from remat.ir.primitive_table import BY_NAME
+from remat.ir.primitive_table import BY_NAME, CHEAP_NAMES
 from remat.ir.program import Value
-from remat.ir.traits import is_memory_bound
+from remat.ir.region import Region
+from remat.ir.traits import inner_names, is_memory_bound
 from remat.policies.algebra import Combinable
 from remat.policies.base import check_name_list
 from remat.policies.burn.strategies import BalancedCheckpointing
 from remat.policies.parse import WITH_ARGUMENT, WORDS, names_of
 from remat.policies.substituting import substituted
+from remat.transforms.decide import region_views
 from remat.transforms.split import kept_bytes
+
+Plan = Callable[[RegionView], dict[Value, Decision]]
+
+_best: WeakKeyDictionary[Linearized, dict[Any, tuple[int, dict[Region, int]]]] = WeakKeyDictionary()
+"""By program and policy: which of the policy's plans keeps the fewest bytes, and how large its regions are."""
 
 
 @dataclass(frozen=True)
@@ -33,18 +43,48 @@ class Balanced(Combinable):
     memory_bound: frozenset[str] = frozenset()
 
     def decide(self, view: RegionView) -> dict[Value, Decision]:
-        literal: dict[Value, Decision] = {
-            v: SAVE for e in view.equations if not self.is_memory_bound(e.op) for v in e.outputs
-        }
-        plans = [substituted(literal, view, self.is_memory_bound), literal]
-        if not (self.compute_bound or self.memory_bound):
-            plans.append(BalancedCheckpointing().decide(view))
-        return min(plans, key=lambda plan: kept_bytes(view.program, plan))
+        return self._best_plan(view)(view)
+
+    def _plans(self) -> list[Plan]:
+        plans = [self._with_substitution, self._literal]
+        return plans if self.compute_bound or self.memory_bound else [*plans, BalancedCheckpointing().decide]
+
+    def _literal(self, view: RegionView) -> dict[Value, Decision]:
+        return {v: SAVE for e in view.equations if not self.is_memory_bound(e.op) for v in e.outputs}
+
+    def _with_substitution(self, view: RegionView) -> dict[Value, Decision]:
+        return substituted(self._literal(view), view, self.is_memory_bound)
+
+    def _best_plan(self, view: RegionView) -> Plan:
+        """The plan that keeps the fewest bytes; one for all regions of a program under this policy, counted once."""
+        known = _best.setdefault(view.program, {})
+        if self not in known:
+            views = [replace(v, by_name=view.by_name) for v in region_views(view.program) if self._rules(v.region)]
+            sizes = {v.region: len(v.equations) for v in views}
+            known[self] = (self._count(view.program, views) if views else 0), sizes
+        chosen, sizes = known[self]
+        if sizes.get(view.region) != len(view.equations):  # another policy has narrowed the view
+            chosen = self._count(view.program, [view])
+        return self._plans()[chosen]
+
+    def _count(self, program: Linearized, views: list[RegionView]) -> int:
+        def kept(plan: Plan) -> int:
+            return kept_bytes(program, {v: d for view in views for v, d in plan(view).items()})
+
+        plans = self._plans()
+        try:
+            return min(range(len(plans)), key=lambda i: kept(plans[i]))
+        except Exception:  # no derivative in reverse: whoever asks for one is told, and nobody else
+            return 0
+
+    def _rules(self, region: Region) -> bool:
+        return region.policy is not None and as_policy(region.policy) == self
 
     def is_memory_bound(self, op: Op) -> bool:
-        if op.name in self.memory_bound:
-            return True
-        return op.name not in self.compute_bound and is_memory_bound(op)
+        names = inner_names(op)
+        if not self.compute_bound.isdisjoint(names):
+            return False
+        return is_memory_bound(op) or names <= self.memory_bound | CHEAP_NAMES
 
     def __str__(self) -> str:
         moved = {"compute_bound": self.compute_bound, "memory_bound": self.memory_bound}

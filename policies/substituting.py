@@ -46,9 +46,10 @@ def substituted(
     """The decisions with later values in place of earlier ones that only serve to rebuild them by a cheap operation."""
     decisions = dict(decisions)
     uses = use_counts(view.program)
+    excluded = _beyond_names(view.program) if view.by_name else set[Value]()
     for equation in view.equations:
         replaced = _replaceable(equation, decisions, uses) if is_cheap(equation.op) else []
-        if replaced:
+        if replaced and excluded.isdisjoint(equation.outputs):
             for value in replaced:
                 del decisions[value]
             decisions[equation.outputs[0]] = SAVE
@@ -68,6 +69,17 @@ def _replaceable(equation: Equation, decisions: dict[Value, Decision], uses: Cou
         and uses[a] == 1
         and size_in_bytes(a.type) >= size
     ]
+
+
+def _beyond_names(program: Linearized) -> set[Value]:
+    """Values that JAX does not keep by a name: coefficients, and results that their own derivative reads."""
+    found: set[Value] = set()
+    for level in program.levels():
+        for derivation in level.derivations:
+            found.update(v for e in derivation.coefficients for v in e.outputs)
+            read = {a for e in (*derivation.coefficients, *derivation.linear) for a in e.inputs}
+            found.update(a for a in derivation.outputs if isinstance(a, Value) and a in read)
+    return found
 
 
 def use_counts(program: Linearized) -> Counter[Value]:

@@ -51,12 +51,17 @@ SAVE, RECOMPUTE = Save(), Recompute()
 @dataclass(frozen=True, eq=False)
 class RegionView:
     """What a policy sees: the primal and coefficient equations of one outermost checkpoint region, those inside its
-    loops, branches and nested regions included; which of them are inside loops; and the linearized program around."""
+    loops, branches and nested regions included; which of them are inside loops; and the linearized program around.
+
+    `by_name` says that JAX is going to carry the decisions out: it keeps a value by a name on it, which reaches neither
+    coefficients nor what an operation's own derivative reads of its result.
+    """
 
     region: Region
     equations: Sequence[Equation]
     in_loops: frozenset[Equation]
     program: Linearized
+    by_name: bool = False
 
 
 @runtime_checkable

@@ -105,7 +105,7 @@ def is_structured(params: dict[str, Any]) -> bool:
     return next(iter(jex_core.jaxprs_in_params(params)), None) is not None
 
 
-def inner_primitives(params: dict[str, Any]) -> set[str]:
+def inner_primitives(params: dict[str, Any]) -> frozenset[str]:
     """The names of the primitives in the jaxprs that an equation's parameters hold, calls looked into."""
     found: set[str] = set()
     stack = list(jex_core.jaxprs_in_params(params))
@@ -116,7 +116,7 @@ def inner_primitives(params: dict[str, Any]) -> set[str]:
                 stack.extend(jex_core.jaxprs_in_params(equation.params))
             else:
                 found.add(name)
-    return found
+    return frozenset(found)
 
 
 def bind(primitive: Any, inputs: Any, params: dict[str, Any], info: Any = None, context: Any = None) -> list[Any]:

@@ -8,6 +8,7 @@ import pytest
 import remat
 from remat import policies
 from remat.errors import PolicyError, PolicyTypeError
+from remat.policies.balanced import Balanced
 from remat.testing import check_gradients
 
 M = np.array([[0.5, 1.5], [2.0, 0.25]], np.float32)
@@ -85,6 +86,75 @@ def test_moving_operations_to_the_other_side():
     assert kept(f, M, N) == ["dot_general"]
     assert kept(f, M, N, policy=policies.balanced(compute_bound={"exp"})) == ["dot_general", "exp"]
     assert kept(lambda x: jnp.sin(jnp.cumsum(x)).sum(), M, policy=policies.balanced(memory_bound=["cumsum"])) == []
+
+
+def test_moving_an_operation_reaches_functions_made_of_it():
+    def f(a, b):
+        return (jax.nn.relu(a @ b) @ b).sum()
+
+    assert kept(f, M, N) == ["dot_general"]
+    assert kept(f, M, N, policy=policies.balanced(compute_bound={"max"})) == ["dot_general", "custom_jvp_call"]
+
+
+def dots(function, *args):
+    return str(jax.make_jaxpr(function)(*args)).count("dot_general")
+
+
+@pytest.mark.parametrize("policy", ["balanced", "burn", "burn_no_checkpointing", "substituting:dots"])
+@pytest.mark.parametrize("activation", [jnp.tanh, jnp.exp, jax.nn.sigmoid, jax.nn.silu])
+def test_no_product_runs_again_under_jax(activation, policy):
+    """JAX keeps by names, which do not reach the result that an activation's own derivative reads."""
+
+    def f(*arrays):
+        *ws, h = arrays
+        for w in ws:
+            h = activation(h @ w)
+        return h.sum()
+
+    arrays = [M] * 5
+    assert dots(jax.grad(remat.checkpoint(f, policy=policy), range(5)), *arrays) == 12
+    assert dots(remat.grad(f, range(5), policy=policy), *arrays) == 12
+
+
+@pytest.mark.parametrize("policy", ["balanced", "burn", "substituting:dots", "dots"])
+def test_functions_that_only_have_a_forward_derivative(policy):
+    def f(x, c):
+        scaled = jax.lax.while_loop(lambda s: s[1] < 3, lambda s: (jnp.sin(s[0]), s[1] + 1), (c, 0))[0]
+        return jnp.exp(jnp.exp(x) * scaled).sum()
+
+    region = remat.checkpoint(f, policy=policy)
+    np.testing.assert_allclose(region(M, N), f(M, N), rtol=1e-6)
+    np.testing.assert_allclose(jax.jvp(region, (M, N), (N, M))[1], jax.jvp(f, (M, N), (N, M))[1], rtol=1e-5)
+    np.testing.assert_allclose(remat.grad(f, policy=policy)(M, N), jax.grad(f)(M, N), rtol=1e-5)
+
+
+@pytest.mark.parametrize("policy", ["balanced", "burn", "substituting:dots", "dots"])
+def test_functions_with_parts_that_have_no_derivative(policy):
+    def f(x, c):
+        fixed = jax.pure_callback(np.sin, jax.ShapeDtypeStruct((2, 2), jnp.float32), c)
+        return jnp.exp(jnp.exp(x) * fixed).sum()
+
+    np.testing.assert_allclose(remat.checkpoint(f, policy=policy)(M, N), f(M, N), rtol=1e-6)
+    np.testing.assert_allclose(remat.grad(f, policy=policy)(M, N), jax.grad(f)(M, N), rtol=1e-5)
+    with pytest.raises(ValueError, match="Pure callbacks do not support JVP"):
+        remat.grad(f, 1, policy=policy)(M, N)
+
+
+def test_many_regions_are_counted_once():
+    """One choice for all, so that planning does not grow with the square of the number of regions."""
+    layer = remat.checkpoint(lambda h, w: jnp.tanh(h @ w) * h, policy="balanced")
+
+    def f(ws, x):
+        for w in ws:
+            x = layer(x, w)
+        return x.sum()
+
+    counted = []
+    original = Balanced._count
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Balanced, "_count", lambda *args: counted.append(1) or original(*args))
+        jax.make_jaxpr(remat.grad(f))([M] * 10, M)
+    assert len(counted) <= 11 + 1  # one for each region's names, one for all of the program
 
 
 def test_gradients():

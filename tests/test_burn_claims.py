@@ -22,10 +22,12 @@ import pytest
 import remat
 from remat import policies
 from remat.errors import RematError
+from remat.ir.ops import Primitive
 from remat.ir.primitive_table import BY_NAME, Bound
-from remat.ir.program import Value
+from remat.ir.program import Equation, Value
+from remat.ir.source import UNKNOWN
 from remat.policies.burn.checkpointer import Action, Checkpointer
-from remat.policies.burn.tape import Node, Requirement
+from remat.policies.burn.tape import Node, Requirement, Step
 
 NO, BURN = policies.burn_no_checkpointing(), policies.burn_balanced()
 LAYERS = [1, 2, 3, 4, 8]
@@ -164,15 +166,13 @@ def test_compute_bound_operations():
 
 def node(number, operands=()):
     made = Node(number, Value(None), Requirement.TRACKED)
-    OPERANDS[made] = list(operands)
+    equation = Equation(Primitive(jax.lax.add_p, {}), [], [made.value], UNKNOWN)
+    made.step = Step(equation.op, equation, list(operands)) if operands else None
     return made
 
 
-OPERANDS: dict[Node, list[Node]] = {}
-
-
 def checkpointer(explicit, backup=()):
-    return Checkpointer([Action(*a) for a in explicit], [Action(*a) for a in backup], OPERANDS.__getitem__)
+    return Checkpointer([Action(*a) for a in explicit], [Action(*a) for a in backup])
 
 
 def test_what_is_needed_must_be_registered():

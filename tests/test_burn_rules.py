@@ -140,6 +140,61 @@ def test_the_first_layers_weight_is_never_kept_when_its_input_is_a_constant():
     assert 0 not in found.n_required
 
 
+def test_a_square_is_a_product_with_itself():
+    for function in (lambda x: jnp.exp(jnp.exp(x) ** 2).sum(), lambda x: jnp.exp(jnp.square(jnp.exp(x))).sum()):
+        assert log(function, M).n_required == {0: 2, 1: 4, 2: 1}
+
+
+def test_a_detached_intermediate_is_held():
+    def f(w, a):
+        return (w * jax.lax.stop_gradient(jnp.exp(a @ a))).sum()
+
+    for policy in (NO, BURN, policies.balanced()):
+        assert log(f, M, N, policy=policy).held_bytes == 16
+        assert remat.saved_residuals(remat.checkpoint(f, policy=policy), M, N).new_bytes == 16
+
+
+def test_a_detached_argument_costs_nothing_and_is_no_argument_to_differentiate():
+    def f(a):
+        return jnp.tanh(jax.lax.stop_gradient(a) * a).sum()
+
+    found = log(f, M)
+    assert [n.requirement for n in found.nodes[:2]] == ["leaf", "constant"]
+    assert "1 of them differentiated arguments" in str(found)
+    assert [r.origin.text for r in remat.saved_residuals(remat.checkpoint(f, policy=BURN), M) if r.is_new] == []
+
+
+def test_functions_that_burn_would_take_apart_are_compute_bound():
+    found = log(lambda x: (jax.nn.relu6(x @ x) @ x).sum(), M)
+    assert len(found.held) == 2
+    assert len(log(lambda x: (jax.nn.relu(x @ x) @ x).sum(), M).held) == 1
+
+
+def test_views_of_a_repeated_number_are_numbers():
+    assert not log(lambda x: jnp.tanh(jnp.exp(x) * jnp.full(4, 3.0).reshape(2, 2)).sum(), M).held
+
+
+def test_the_log_says_what_the_plan_keeps_besides():
+    def f(x):
+        return jax.lax.scan(lambda c, _: (jnp.sin(jnp.exp(c)), None), x, None, length=100)[0].sum()
+
+    for policy in (None, BURN, policies.balanced()):
+        found = log(f, M, policy=policy)
+        region = f if policy is None else remat.checkpoint(f, policy=policy)
+        assert found.kept_bytes == 0
+        assert found.planned_bytes == remat.saved_residuals(region, M).new_bytes > 0
+        assert "1 of the nodes are results of loops or branches" in str(found)
+
+
+def test_loops_of_unknown_length_are_an_error_in_the_log():
+    def f(x):
+        return jax.lax.while_loop(lambda s: s.sum() < 9.0, lambda s: s * s, x).sum()
+
+    for policy in (None, BURN, NO, policies.balanced()):
+        with pytest.raises(remat.RematError, match="while loop"):
+            log(f, M + 2, policy=policy)
+
+
 def test_other_policies_ask_for_what_jax_reads():
     """The result of an exp, where Burn asks for its input; the input of a sine in both."""
 
@@ -315,6 +370,8 @@ def test_a_gradient_that_nothing_depends_on_is_zero():
     assert str(found).endswith("no result depends on w: the gradient is zero")
     np.testing.assert_array_equal(remat.grad(f, policy=BURN)(M, N), np.zeros((2, 2)))
     assert json.loads(found.to_json())["unreached"] == ["w"]
+    with pytest.raises(remat.RematError, match="'leaves' is no requirement"):
+        found.of("leaves")
 
 
 def test_stop_gradient_gives_a_constant():

@@ -20,6 +20,7 @@ import jax
 import jax.numpy as jnp
 
 from remat import jax_compat
+from remat.ir.linearized import LinearEquation
 from remat.ir.ops import Op, Primitive
 from remat.ir.program import Atom, Literal, Program, Value
 from remat.ir.rewrite import inline_calls, prune_program, select, used_values
@@ -224,6 +225,18 @@ def _transpose(
     program.outputs = [o for o, d in zip(program.outputs, depends, strict=True) if d]
     program = prune_program(program)
     return Transpose(program, tuple(not d for d in depends), frozenset(used_values(program)))
+
+
+def read_coefficients(equation: LinearEquation) -> list[Value]:
+    """The values other than cotangents that the transpose of a linear equation reads."""
+    pairs = zip(equation.inputs, equation.linear, strict=True)
+    coefficients = [a for a, is_linear in pairs if not is_linear]
+    if isinstance(equation.op, Primitive):
+        present = (True,) * len(equation.outputs)
+        rule = transpose(equation.op, equation.inputs, equation.linear, equation.outputs, present)
+        flags = [p in rule.used for p in rule.program.inputs[: len(coefficients)]]
+        coefficients = select(coefficients, flags)
+    return [a for a in coefficients if isinstance(a, Value)]
 
 
 def make_program(fun: Callable[..., Any], *types: Any) -> Program:

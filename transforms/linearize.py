@@ -8,7 +8,7 @@ have rule files of their own in `transforms.rules`.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 from remat import jax_compat
 from remat.errors import RematError
@@ -136,8 +136,9 @@ def _primitive(
     active = tuple(t is not None for t in tangents)
     if jax_compat.is_structured(op.params) and op.name not in jax_compat.CUSTOM_JVPS:
         return _through_vjp(state, equation, inputs, tangents)
-    with located(equation):
-        rule = derivative(op, [a.type for a in inputs], active)
+    rule = _rule_or_error(equation, lambda: derivative(op, [a.type for a in inputs], active))
+    if isinstance(rule, Exception):
+        return _without_derivative(state, equation, inputs, tangents, rule)
     results = state.instantiate(rule.nonlinear, inputs)
     outputs, coefficients = results[: rule.output_count], results[rule.output_count :]
     out_tangents = iter(_stamp_linear(state, rule.linear, coefficients, [t for t in tangents if t is not None]))
@@ -173,8 +174,9 @@ def _through_vjp(
     op = equation.op
     types = [a.type for a in inputs]
     active = tuple(t is not None for t in tangents)
-    with located(equation):
-        rule = pullback(op, types, active)
+    rule = _rule_or_error(equation, lambda: pullback(op, types, active))
+    if isinstance(rule, Exception):
+        return _without_derivative(state, equation, inputs, tangents, rule)
     results = state.instantiate(rule.forward, inputs)
     outputs, residuals = results[: rule.output_count], results[rule.output_count :]
     count = len(residuals)
@@ -194,6 +196,34 @@ def _through_vjp(
     return outputs, emit_opaque(
         state, Opaque(op.name, forward, backward), [*residuals, *inputs], tangents, rule.active, outputs
     )
+
+
+T = TypeVar("T")
+
+
+def _rule_or_error(equation: Equation, make: Callable[[], T]) -> T | Exception:
+    """A derivative rule, or the error that JAX raised when asked for it."""
+    try:
+        with located(equation):
+            return make()
+    except RematError:
+        raise
+    except Exception as error:
+        return error
+
+
+def _without_derivative(
+    state: Linearizer, equation: Equation, inputs: list[Atom], tangents: list[Tangent], error: Exception
+) -> tuple[list[Atom], list[Tangent]]:
+    """An operation that cannot be differentiated raises its error when a derivative really goes through it, so that
+    policies may look at functions that contain it."""
+
+    def fail() -> Program:
+        raise error
+
+    outputs: list[Atom] = list(state.emit(equation.op, inputs, [v.type for v in equation.outputs]))
+    differentiable = [is_differentiable(v.type) for v in equation.outputs]
+    return outputs, emit_opaque(state, Opaque(equation.op.name, fail, fail), inputs, tangents, differentiable, outputs)
 
 
 def emit_opaque(

@@ -7,7 +7,7 @@ stacks of its own in place of recursion (Burn's sort was quadratic until its pul
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from remat.errors import RematError
@@ -45,8 +45,7 @@ class Checkpointer:
     explicit action leads to are dropped here.
     """
 
-    def __init__(self, explicit: Sequence[Action], backup: Sequence[Action], operands: Callable[[Node], list[Node]]):
-        self.operands = operands
+    def __init__(self, explicit: Sequence[Action], backup: Sequence[Action]):
         stops = {a.node for a in (*explicit, *backup) if a.computed}
         self.n_required = self._count(explicit, stops)
         first: dict[Node, Action] = {}
@@ -76,7 +75,7 @@ class Checkpointer:
                 known = counts.get(node)
                 counts[node] = 1 if known is None else known + 1
                 if known is None and node not in stops:
-                    stack.extend(reversed(self.operands(node)))
+                    stack.extend(reversed(node.operands))
         return counts
 
     def retrieve(self, node: Node) -> Retrieval:
@@ -85,7 +84,7 @@ class Checkpointer:
         for each in order:
             state = self.states[each]
             if not state.computed:
-                for operand in self.operands(each):
+                for operand in each.operands:
                     self._read(operand)
                 state.computed = True
                 self.recomputed.append(each)
@@ -107,7 +106,7 @@ class Checkpointer:
                     raise RematError(f"Node {current!r} is not in the backward_states.")
                 stack.append((current, True))
                 if not self.states[current].computed:
-                    stack.extend((p, False) for p in reversed(self.operands(current)))
+                    stack.extend((p, False) for p in reversed(current.operands))
         return order
 
     def _read(self, node: Node) -> None:

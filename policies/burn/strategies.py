@@ -13,11 +13,11 @@ of what Burn's steps hold themselves (masks, indices, the operands of a cumulati
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
 from remat.decisions import SAVE, Decision, RegionView
-from remat.ir.linearized import Derivation, Linearized
+from remat.ir.linearized import Derivation
 from remat.ir.ops import Name
 from remat.ir.primitive_table import Bound, Retrieves
 from remat.ir.program import Equation, Value
@@ -25,8 +25,10 @@ from remat.ir.traits import is_memory_bound
 from remat.ir.types import is_differentiable
 from remat.policies.algebra import Combinable
 from remat.policies.burn.checkpointer import Action, Checkpointer
-from remat.policies.burn.tape import Node, Step, Tape, build_tape, burn_mark
+from remat.policies.burn.level import LevelFacts, facts_of
+from remat.policies.burn.tape import Node, Step, burn_mark
 from remat.policies.parse import WORDS
+from remat.transforms.derivative import read_coefficients
 
 
 @dataclass(frozen=True)
@@ -37,36 +39,76 @@ class Strategy(Combinable):
         """Whether the results of an operation are recomputed when they are asked for."""
         raise NotImplementedError
 
-    def checkpointer(
-        self, tape: Tape, steps: Iterable[Step], inside: Collection[Equation] | None = None
-    ) -> Checkpointer:
-        """The states at the beginning of a backward pass through `steps`; operations that are not `inside` (None: all
-        are) belong to somebody else and count as inputs."""
-        recomputed = {s: (inside is None or s.equation in inside) and self.may_recompute(s) for s in tape.steps}
+    def checkpointer(self, visited: Sequence[Step], inside: Collection[Equation] | None = None) -> Checkpointer:
+        """The states at the beginning of a backward pass that comes to these operations, in this order.
+
+        Operations that are not `inside` (None: all are) belong to somebody else and count as inputs.
+        """
+
+        def is_recomputed(step: Step) -> bool:
+            return (inside is None or step.equation in inside) and self.may_recompute(step)
 
         def action(node: Node) -> Action:
-            return Action(node, node.step is None or not recomputed[node.step])
+            return Action(node, node.step is None or not is_recomputed(node.step))
 
-        steps = list(steps)
-        explicit = [action(n) for s in steps for n in s.explicit]
-        backup = [action(n) for s in steps if recomputed[s] for n in s.operands]
-        operands = {n: s.operands for s in tape.steps for n in s.outputs}
-        return Checkpointer(explicit, backup, lambda n: operands.get(n, []))
+        explicit = [action(n) for s in visited for n in s.explicit]
+        backup = [action(n) for s in visited if is_recomputed(s) for n in s.operands]
+        return Checkpointer(explicit, backup)
 
     def decide(self, view: RegionView) -> dict[Value, Decision]:
         inside = set(view.equations)
         held: dict[Value, Decision] = {}
         for level in view.program.levels():
-            if not inside.isdisjoint(level.equations):
-                held.update((v, SAVE) for v in self._held(level, inside))
+            facts = facts_of(level)
+            if view.region in facts.steps or view.region in facts.derivations:
+                held.update((v, SAVE) for v in self._held(facts, view, inside))
         return held
 
-    def _held(self, level: Linearized, inside: Collection[Equation]) -> set[Value]:
-        tape = build_tape(level)
-        steps = [s for s in tape.visited() if s.equation in inside]
-        held = {n.value for n in self.checkpointer(tape, steps, inside).kept if not n.is_leaf}
-        recomputed = {n.value for s in tape.steps if self.may_recompute(s) for n in s.outputs}
-        return held | _never_run_again(level, tape, inside, held, recomputed)
+    def _held(self, facts: LevelFacts, view: RegionView, inside: Collection[Equation]) -> set[Value]:
+        visited = [s for s in facts.steps.get(view.region, ()) if s.equation in inside]
+        held = {n.value for n in self.checkpointer(visited, inside).kept if not n.is_given}
+        if view.by_name:  # names do not reach all that derivatives read; JAX keeps of these what it can use
+            held.update(n.value for s in visited if not self.may_recompute(s) for n in s.outputs)
+        return held | self._never_run_again(facts, facts.derivations.get(view.region, ()), inside, held)
+
+    def _never_run_again(
+        self, facts: LevelFacts, derivations: Iterable[Derivation], inside: Collection[Equation], held: set[Value]
+    ) -> set[Value]:
+        """What has to be kept, beyond what is held, for JAX's derivatives to run nothing again that Burn would not."""
+        found: set[Value] = set()
+        seen: set[tuple[Value, Derivation | None]] = set()
+        for derivation in derivations:
+            holds_masks = burn_mark(derivation.op, derivation.inputs)[1] is Retrieves.OWN
+            stack: list[tuple[Value, Derivation | None]] = [
+                (a, derivation) for e in derivation.linear if e in facts.live for a in read_coefficients(e)
+            ]
+            while stack:
+                value, context = stack.pop()
+                equation = facts.producer.get(value)
+                if value in held or value in found or (value, context) in seen or equation not in inside:
+                    continue
+                seen.add((value, context))
+                assert equation is not None
+                is_own = context is not None and (equation in context.coefficients or equation in context.primal)
+                if is_own and holds_masks and equation not in derivation.primal and not is_differentiable(value.type):
+                    found.add(value)
+                elif self._runs_again(value, equation, is_own, facts):
+                    stack.extend((a, context if is_own else None) for a in equation.inputs if isinstance(a, Value))
+                else:
+                    found.add(value)
+        return found
+
+    def _runs_again(self, value: Value, equation: Equation, is_own: bool, facts: LevelFacts) -> bool:
+        """Whether a value that a derivative reads is computed from what is held. `is_own` says that it is a coefficient
+        or result of the very operation that is differentiated."""
+        step = facts.step_of.get(value)
+        if isinstance(equation.op, Name) or equation.op.name == "stop_gradient":
+            return True
+        if value in facts.tape.scalars:
+            return value.type.shape != ()
+        if step is None:  # a coefficient, or a part of an operation that JAX takes apart
+            return is_own and (equation in facts.coefficients or is_memory_bound(equation.op))
+        return self.may_recompute(step) or (is_own and len(step.explicit) >= len(step.operands) > 0)
 
 
 @dataclass(frozen=True)
@@ -91,61 +133,6 @@ class BalancedCheckpointing(Strategy):
         return "burn"
 
 
-def _never_run_again(
-    level: Linearized, tape: Tape, inside: Collection[Equation], held: set[Value], recomputed: set[Value]
-) -> set[Value]:
-    """What has to be kept, beyond what is held, for JAX's derivatives to run no operation again that Burn would not."""
-    producer = {v: e for e in level.equations for v in e.outputs}
-    step_of = {n.value: s for s in tape.steps for n in s.outputs}
-    live = set(level.live_linear())
-    found: set[Value] = set()
-    seen: set[tuple[Value, Derivation | None]] = set()
-    for derivation in level.derivations:
-        own = {*derivation.primal, *derivation.coefficients}
-        stack: list[tuple[Value, Derivation | None]] = [
-            (a, derivation)
-            for e in derivation.linear
-            if e in live
-            for a, is_linear in zip(e.inputs, e.linear, strict=True)
-            if isinstance(a, Value) and not is_linear
-        ]
-        holds_masks = burn_mark(derivation.op, derivation.inputs)[1] is Retrieves.OWN
-        while stack:
-            value, context = stack.pop()
-            equation = producer.get(value)
-            if value in held or value in found or (value, context) in seen or equation not in inside:
-                continue
-            seen.add((value, context))
-            assert equation is not None
-            is_coefficient = equation in derivation.coefficients and context is not None
-            if is_coefficient and holds_masks and not is_differentiable(value.type):
-                found.add(value)
-            elif (
-                is_coefficient
-                or value in recomputed
-                or _stands_for_another(equation, value, tape)
-                or _asks_for_operands(equation, own, step_of.get(value))
-            ):
-                inner = context if equation in own else None
-                stack.extend((a, inner) for a in equation.inputs if isinstance(a, Value))
-            else:
-                found.add(value)
-    return found
-
-
-def _stands_for_another(equation: Equation, value: Value, tape: Tape) -> bool:
-    """Whether a value is another one under a name, or repeats a constant of no dimensions."""
-    return isinstance(equation.op, Name) or (value in tape.scalars and value.type.shape != ())
-
-
-def _asks_for_operands(equation: Equation, own: Collection[Equation], step: Step | None) -> bool:
-    """Whether the backward step of an operation has what it needs to compute the operation's own result, or a part of
-    an operation that JAX takes apart is cheap to compute."""
-    if step is None:
-        return equation in own and is_memory_bound(equation.op)
-    return equation in own and len(step.explicit) >= len(step.operands) > 0
-
-
 def burn_no_checkpointing() -> NoCheckpointing:
     """What Burn's `NoCheckpointing` does: hold every array that a backward step asks for.
 
@@ -162,8 +149,9 @@ def burn_no_checkpointing() -> NoCheckpointing:
 def burn_balanced() -> BalancedCheckpointing:
     """What Burn's `BalancedCheckpointing` does: recompute element-wise operations and data movement.
 
-    It decides while the forward pass runs, one operation at a time. An operation with a constant operand is kept after
-    all; so are casts and whatever selects by a mask. `policies.balanced()` is the same idea without these limits.
+    It decides while the forward pass runs, one operation at a time. The result of an operation with a constant operand
+    is held after all; so are those of casts and of whatever selects by a mask. (Where the source of a cast is held too,
+    `remat` drops the cast.) `policies.balanced()` is the same idea without these limits.
 
     >>> from remat import policies
     >>> print(policies.burn_balanced())

@@ -12,12 +12,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from remat import jax_compat
-from remat.ir.linearized import Derivation, Linearized
+from remat.ir.linearized import Linearized
 from remat.ir.ops import Name, Op, Primitive
-from remat.ir.primitive_table import Bound, Retrieves
+from remat.ir.primitive_table import BY_NAME, Bound, Retrieves
 from remat.ir.program import Atom, Equation, Literal, Value
-from remat.ir.traits import is_elementwise_function, row_of
+from remat.ir.traits import inner_names, is_function, row_of
 from remat.ir.types import is_differentiable
 
 
@@ -31,17 +30,31 @@ class Requirement(StrEnum):
 
 @dataclass(eq=False)
 class Node:
-    """A float array. `step` is the operation that made it, None for inputs; nodes count from 0 in order of creation."""
+    """A float array; nodes count from 0 in order of creation.
+
+    `step` is the operation on the tape that made it. Without one it is a leaf: an input of the program, or what
+    `made_by` made off the tape: a detached value (of `source`), random numbers.
+    """
 
     id: int
     value: Value
     requirement: Requirement
     step: Step | None = None
     depth: int = 0
+    made_by: Equation | None = None
+    source: Node | None = None
 
     @property
-    def is_leaf(self) -> bool:
-        return self.step is None
+    def is_given(self) -> bool:
+        """Whether the caller holds the array anyway: an input, or an input detached."""
+        return self.source.is_given if self.source is not None else self.made_by is None
+
+    @property
+    def operands(self) -> list[Node]:
+        """What it is computed from."""
+        if self.step is not None:
+            return self.step.operands
+        return [] if self.source is None else [self.source]
 
     @property
     def is_tracked(self) -> bool:
@@ -122,7 +135,7 @@ def operations(level: Linearized) -> Iterator[tuple[Op, Sequence[Atom], Sequence
     """What the function itself does at this level: op, inputs, outputs, and the equation that makes the outputs. What
     derivative rules add is left out, and operations that they take apart are put together again."""
     hidden = {e for d in level.derivations for e in d.coefficients}
-    taken_apart = {d.primal[-1]: d for d in level.derivations if d.primal and not _is_function(d)}
+    taken_apart = {d.primal[-1]: d for d in level.derivations if d.primal and not is_function(d.op)}
     hidden.update(e for d in taken_apart.values() for e in d.primal[:-1])
     for equation in level.equations:
         if equation in taken_apart:
@@ -132,16 +145,12 @@ def operations(level: Linearized) -> Iterator[tuple[Op, Sequence[Atom], Sequence
             yield equation.op, equation.inputs, equation.outputs, equation
 
 
-def _is_function(derivation: Derivation) -> bool:
-    """Whether it is a function with a derivative rule of its own: what that computes are operations like any other."""
-    return derivation.op.name in jax_compat.CUSTOM_JVPS
-
-
 class _Building:
     def __init__(self, level: Linearized):
         self.nodes: dict[Value, Node] = {}
         self.steps: list[Step] = []
         self.scalars: set[Value] = set()
+        self.zeros: dict[Value, Atom] = {}
         self.count = 0
         for value, tangent in zip(level.inputs, level.tangents, strict=True):
             self._leaf(value, Requirement.CONSTANT if tangent is None else Requirement.LEAF)
@@ -172,18 +181,25 @@ class _Building:
         values = [v for v in outputs if isinstance(v, Value) and v not in self.nodes]
         if self._stays_scalar(step, inputs, values):
             self.scalars.update(values)
+            if op.name == "convert_element_type" and _is_zero(inputs[0]):
+                self.zeros.update((v, inputs[0]) for v in values)
             return
         if row_of(op).bound is Bound.UNTRACKED:
             for value in values:
-                self._leaf(value, self._requirement_of_detached(step))
+                node = self._leaf(value, self._requirement_of_detached(step))
+                if node is not None:
+                    node.made_by = equation
+                    node.source = step.operands[0] if op.name == "stop_gradient" and step.operands else None
             return
-        step.bound, retrieves = burn_mark(op, inputs)
+        step.bound, retrieves = burn_mark(op, [self.zeros.get(a, a) if isinstance(a, Value) else a for a in inputs])
+        if retrieves is Retrieves.TWICE:
+            step.operands *= 2  # Burn multiplies it by itself
         if step.is_tracked:
             step.explicit = retrieved(retrieves, positions)
         requirement = Requirement.TRACKED if step.is_tracked else Requirement.CONSTANT
         for value in values:
             if is_differentiable(value.type):
-                node = self.nodes[value] = Node(self.count, value, requirement, step, step.depth)
+                node = self.nodes[value] = Node(self.count, value, requirement, step, step.depth, equation)
                 self.count += 1
                 step.outputs.append(node)
         if step.outputs:
@@ -209,8 +225,7 @@ class _Building:
         """Whether the result is a constant of no dimensions, or repeats one."""
         if step.is_tracked or step.op.effects:
             return False
-        repeats = step.op.name in ("broadcast_in_dim", "convert_element_type")
-        if repeats and all(self._is_scalar(a) for a in inputs):
+        if row_of(step.op).kind in ("view", "cast") and inputs and all(self._is_scalar(a) for a in inputs):
             return True
         return all(map(_has_no_dimensions, outputs))
 
@@ -222,6 +237,9 @@ class _Building:
         return Requirement.CONSTANT
 
 
+BURN_MEMORY_BOUND = frozenset(n for n, row in BY_NAME.items() if (row.burn or row.bound) is Bound.MEMORY)
+
+
 def burn_mark(op: Op, inputs: Sequence[Atom]) -> tuple[Bound, Retrieves]:
     """How Burn treats an operation: by the table, except where it has an operation of its own for a special case."""
     row = row_of(op)
@@ -231,8 +249,10 @@ def burn_mark(op: Op, inputs: Sequence[Atom]) -> tuple[Bound, Retrieves]:
         power = op.params["y"]
         special = {0: Retrieves.NOTHING, 1: Retrieves.NOTHING, 2: Retrieves.TWICE}
         return Bound.MEMORY, special.get(power, Retrieves.OPERANDS)
-    if is_elementwise_function(op):
-        return Bound.MEMORY, Retrieves.OPERANDS
+    if is_function(op):  # Burn has relu; anything else it would take apart
+        inner = inner_names(op)
+        memory_bound = inner == {"max"} or all(n in BURN_MEMORY_BOUND for n in inner)
+        return (Bound.MEMORY if memory_bound else Bound.COMPUTE), Retrieves.OPERANDS
     return row.burn or row.bound, row.retrieves
 
 

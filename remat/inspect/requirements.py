@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, overload
 
+from remat.errors import ArgumentError
 from remat.inspect.differentiated import differentiated
 from remat.ir.program import Equation, Value
 from remat.ir.source import NOWHERE, Position
@@ -61,7 +62,12 @@ class Requirements(Sequence[RequiredValue]):
         return iter(self.values)
 
     def of(self, requirement: str) -> tuple[RequiredValue, ...]:
-        """The values that are `leaf`, `tracked` or `constant`."""
+        """The values that are `leaf`, `tracked` or `constant`.
+
+        **Raises** `ArgumentError` for any other word.
+        """
+        if requirement not in list(Requirement):
+            raise ArgumentError(f"{requirement!r} is no requirement. Ask for 'leaf', 'tracked' or 'constant'.")
         return tuple(v for v in self.values if v.requirement == requirement)
 
     def to_json(self) -> str:
@@ -87,7 +93,7 @@ def requirements(
 
     **Returns** a `Requirements` sequence; `print` shows it as a table.
 
-    **Raises** `ArgumentError`, `ArgumentTypeError` as `remat.grad` does.
+    **Raises** `ArgumentError`, `ArgumentTypeError` for bad functions and `argnums`.
 
     >>> import jax.numpy as jnp, remat
     >>> found = remat.requirements(lambda w, a: (a * a + a * w).sum(), jnp.ones(3), jnp.ones(3))

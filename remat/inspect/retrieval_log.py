@@ -14,16 +14,18 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from remat.checkpoint import resolve_policy
-from remat.decisions import Policy, Recompute
+from remat.decisions import Decision, Policy, Recompute
 from remat.inspect.differentiated import Differentiated, differentiated
-from remat.ir.linearized import LinearEquation, Linearized
+from remat.ir.linearized import Linearized
 from remat.ir.program import Value
 from remat.ir.source import NOWHERE, Position
 from remat.ir.types import short_text, size_in_bytes
 from remat.policies.burn.checkpointer import Action, Checkpointer
 from remat.policies.burn.strategies import Strategy
-from remat.policies.burn.tape import Node, Step, Tape, build_tape
+from remat.policies.burn.tape import Node, Requirement, Step, Tape, build_tape
 from remat.transforms.decide import decide
+from remat.transforms.derivative import read_coefficients
+from remat.transforms.split import kept_bytes
 
 
 @dataclass(frozen=True)
@@ -67,11 +69,14 @@ class RetrievalLog:
     - `nodes`: all float arrays. `steps`: how many operations the backward pass runs.
     - `retrievals`: what backward steps ask for, in the order in which they run.
     - `recomputed`: what is computed again, in order.
-    - `held`: what is in memory after the forward pass because of the tape, arguments left out. Under Burn's balanced
-      strategy this includes backups that are dropped before the first backward step.
+    - `held`: what the tape keeps in memory after the forward pass, arguments left out. Under Burn's balanced strategy
+      this includes backups that are dropped before the first backward step. What steps hold themselves (masks, indices,
+      the operand of a cumulative product) is no node and not counted.
     - `kept`: the part of `held` that is still there when the backward pass begins.
     - `n_required`: how often each node is read during the backward pass.
     - `drained`: whether everything was used up at the end.
+    - `planned_bytes`: what `remat.grad` really keeps under the policy. Besides float arrays of the function itself,
+      which the log is about, that has masks, indices, coefficients of derivatives, and what loops keep of each iteration.
     """
 
     function: str
@@ -84,6 +89,7 @@ class RetrievalLog:
     kept: tuple[int, ...]
     n_required: dict[int, int]
     drained: bool
+    planned_bytes: int
 
     @property
     def held_bytes(self) -> int:
@@ -128,7 +134,7 @@ def retrieval_log(
 
     **Arguments**
 
-    - `fun`: the function. Loops are one operation each.
+    - `fun`: the function. A loop or branch is one operation; what it keeps inside is only in `planned_bytes`.
     - `args`, `kwargs`: its arguments; shapes are enough (`jax.ShapeDtypeStruct`).
     - `policy`: `policies.burn_no_checkpointing()`, `policies.burn_balanced()`, or any other policy or its string form.
       None keeps everything, except in checkpoint regions of `fun`.
@@ -136,7 +142,8 @@ def retrieval_log(
 
     **Returns** a `RetrievalLog`; `print` shows a summary, `.text("full")` the log itself.
 
-    **Raises** `ArgumentError`, `ArgumentTypeError` as `remat.grad` does.
+    **Raises** `ArgumentError`, `ArgumentTypeError` for bad functions and `argnums`, `ReverseModeError` for a loop of
+    unknown length.
 
     >>> import jax.numpy as jnp, remat
     >>> log = remat.retrieval_log(lambda x: jnp.sin(jnp.exp(x)).sum(), jnp.ones(3), policy="burn")
@@ -149,14 +156,16 @@ def retrieval_log(
     """
     chosen = resolve_policy(policy)
     found = differentiated("remat.retrieval_log", fun, args, kwargs, argnums, chosen)
+    decisions = decide(found.linearized)
+    planned = kept_bytes(found.linearized, decisions)
     tape = build_tape(found.linearized)
     if isinstance(chosen, Strategy):
         asked = {s: s.explicit for s in tape.steps}
-        states = chosen.checkpointer(tape, tape.visited())
+        states = chosen.checkpointer(list(tape.visited()))
         held = states.held
     else:
         asked = _asked_by_jax(tape, found.linearized)
-        states = _planned(tape, found, asked)
+        states = _planned(tape, decisions, asked)
         held = states.kept
     retrievals = [states.retrieve(n) for s in tape.execution() for n in asked[s]]
     return RetrievalLog(
@@ -170,23 +179,21 @@ def retrieval_log(
         kept=_ids(states.kept),
         n_required={n.id: count for n, count in sorted(states.n_required.items(), key=lambda item: item[0].id)},
         drained=states.is_empty,
+        planned_bytes=planned,
     )
 
 
-def _planned(tape: Tape, found: Differentiated, asked: dict[Step, list[Node]]) -> Checkpointer:
+def _planned(tape: Tape, decisions: dict[Value, Decision], asked: dict[Step, list[Node]]) -> Checkpointer:
     """The states under a policy that decided on the whole program: no backups, and constants are recomputed too."""
-    decisions = decide(found.linearized)
     allowed = {tape.nodes[v] for v, d in decisions.items() if v in tape.nodes and not isinstance(d, Recompute)}
 
     def action(node: Node) -> Action:
-        step = node.step
-        there = step is None or step.equation.region is None or bool(step.equation.op.effects)
+        made_by = node.made_by
+        there = made_by is None or made_by.region is None or bool(made_by.op.effects)
         return Action(node, there or node in allowed)
 
-    operands = {n: s.operands for s in tape.steps for n in s.outputs}
     explicit = [action(n) for s in tape.visited() for n in asked[s]]
-    possible = [action(n) for s in tape.steps for n in (*s.operands, *s.outputs)]
-    return Checkpointer(explicit, possible, lambda n: operands.get(n, []))
+    return Checkpointer(explicit, [action(n) for n in tape.nodes.values()])
 
 
 def _asked_by_jax(tape: Tape, level: Linearized) -> dict[Step, list[Node]]:
@@ -201,7 +208,7 @@ def _asked_by_jax(tape: Tape, level: Linearized) -> dict[Step, list[Node]]:
         if step is None:
             continue
         own = {*derivation.primal, *derivation.coefficients}
-        stack = [a for e in derivation.linear if e in live for a in _coefficients(e)]
+        stack = [a for e in derivation.linear if e in live for a in read_coefficients(e)]
         read: dict[Value, Node | None] = {}
         while stack:
             value = stack.pop()
@@ -215,21 +222,18 @@ def _asked_by_jax(tape: Tape, level: Linearized) -> dict[Step, list[Node]]:
     return asked
 
 
-def _coefficients(equation: LinearEquation) -> list[Value]:
-    pairs = zip(equation.inputs, equation.linear, strict=True)
-    return [a for a, is_linear in pairs if isinstance(a, Value) and not is_linear]
-
-
 def _logged(node: Node, found: Differentiated) -> LoggedNode:
-    step = node.step
-    operation = found.argument_names.get(node.value, "constant") if step is None else step.op.name
-    source = NOWHERE if step is None else step.equation.source.position
+    made_by = node.made_by
+    operation = node.step.op.name if node.step is not None else made_by.op.name if made_by is not None else "constant"
+    operation = found.argument_names.get(node.value, operation)
+    source = NOWHERE if made_by is None else made_by.source.position
     kind = short_text(node.value.type), size_in_bytes(node.value.type)
-    return LoggedNode(node.id, *kind, operation, source, str(node.requirement), node.depth)
+    requirement = node.requirement if node.step is not None or made_by is None else Requirement.CONSTANT
+    return LoggedNode(node.id, *kind, operation, source, str(requirement), node.depth)
 
 
 def _ids(nodes: Sequence[Node]) -> tuple[int, ...]:
-    return tuple(sorted({n.id for n in nodes if not n.is_leaf}))
+    return tuple(sorted({n.id for n in nodes if not n.is_given}))
 
 
 def _policy_text(policy: Policy | None) -> str:

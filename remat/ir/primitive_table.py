@@ -190,3 +190,6 @@ UNKNOWN = Row("unknown", COMPUTE, OWN, "")
 
 BY_NAME: dict[str, Row] = {name: row for row in TABLE for name in row.primitives.split()}
 """From the name of a primitive to its row."""
+
+CHEAP_NAMES = frozenset(name for name, row in BY_NAME.items() if row.kind in CHEAP_KINDS)
+"""The primitives of those kinds."""

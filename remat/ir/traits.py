@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from remat import jax_compat
 from remat.ir.ops import Name, Op, Primitive, ToMemory, Zeros
-from remat.ir.primitive_table import BY_NAME, CHEAP_KINDS, UNKNOWN, Bound, Row
+from remat.ir.primitive_table import BY_NAME, CHEAP_KINDS, CHEAP_NAMES, UNKNOWN, Bound, Row
 
 
 def row_of(op: Op) -> Row:
@@ -32,6 +32,14 @@ def is_memory_bound(op: Op) -> bool:
 def is_elementwise_function(op: Op) -> bool:
     """Whether it is a function with a derivative rule of its own (`jax.custom_jvp`) that only does memory-bound things,
     such as `jax.nn.relu`."""
-    if not isinstance(op, Primitive) or op.name not in jax_compat.CUSTOM_JVPS:
-        return False
-    return all(BY_NAME.get(n, UNKNOWN).kind in CHEAP_KINDS for n in jax_compat.inner_primitives(op.params))
+    return is_function(op) and inner_names(op) <= CHEAP_NAMES
+
+
+def is_function(op: Op) -> bool:
+    """Whether it is a function with a derivative rule of its own, `jax.custom_jvp`."""
+    return isinstance(op, Primitive) and op.name in jax_compat.CUSTOM_JVPS
+
+
+def inner_names(op: Op) -> frozenset[str]:
+    """The primitives that an operation consists of: itself, or what such a function does."""
+    return jax_compat.inner_primitives(op.params) if is_function(op) else frozenset({op.name})  # type: ignore[attr-defined]

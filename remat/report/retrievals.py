@@ -34,6 +34,7 @@ def summary_text(log: RetrievalLog) -> str:
     leaves = sum(n.requirement == "leaf" for n in log.nodes)
     depth = max((n.depth for n in log.nodes), default=0)
     executed = sum(len(r.executed) for r in log.retrievals)
+    loops = sum(n.operation in ("scan", "while", "cond") for n in log.nodes)
     lines = [
         f"{log.function}: {len(log.nodes)} nodes, {leaves} of them differentiated arguments, depth {depth}; "
         f"{log.steps} backward steps",
@@ -42,7 +43,10 @@ def summary_text(log: RetrievalLog) -> str:
         f"when the backward pass begins: {bytes_text(log.kept_bytes)} in {_values(log.kept)}",
         f"recomputed: {bytes_text(log.recomputed_bytes)} in {_values(log.recomputed)}",
         f"retrievals: {len(log.retrievals)}, going through {executed} nodes",
+        f"remat's own plan keeps {bytes_text(log.planned_bytes)}, with masks and coefficients of derivatives",
     ]
+    if loops:
+        lines.append(f"{loops} of the nodes are results of loops or branches, which are one operation each here")
     if not log.drained:
         lines.append("not everything that was kept is used")
     return "\n".join([*lines, *_table(log)])
@@ -50,7 +54,8 @@ def summary_text(log: RetrievalLog) -> str:
 
 def _table(log: RetrievalLog) -> list[str]:
     """One line for each node that is saved or recomputed."""
-    rows = [(i, "saved" if i in set(log.kept) else "backup, dropped") for i in log.held]
+    kept = set(log.kept)
+    rows = [(i, "saved" if i in kept else "backup, dropped") for i in log.held]
     rows += [(i, "recomputed") for i in log.recomputed]
     lines = []
     for i, what in sorted(rows):
