@@ -76,7 +76,8 @@ class RetrievalLog:
     - `n_required`: how often each node is read during the backward pass.
     - `drained`: whether everything was used up at the end.
     - `planned_bytes`: what `remat.grad` really keeps under the policy. Besides float arrays of the function itself,
-      which the log is about, that has masks, indices, coefficients of derivatives, and what loops keep of each iteration.
+      which the log is about, that has masks, indices, coefficients of derivatives, and what loops keep of each
+      iteration.
     """
 
     function: str
