@@ -45,7 +45,7 @@ def substituted(
 ) -> dict[Value, Decision]:
     """The decisions with later values in place of earlier ones that only serve to rebuild them by a cheap operation."""
     decisions = dict(decisions)
-    uses = use_counts(view.program)
+    uses = view.program.use_counts
     excluded = _beyond_names(view.program) if view.by_name else set[Value]()
     for equation in view.equations:
         replaced = _replaceable(equation, decisions, uses) if is_cheap(equation.op) else []
@@ -80,16 +80,6 @@ def _beyond_names(program: Linearized) -> set[Value]:
             read = {a for e in (*derivation.coefficients, *derivation.linear) for a in e.inputs}
             found.update(a for a in derivation.outputs if isinstance(a, Value) and a in read)
     return found
-
-
-def use_counts(program: Linearized) -> Counter[Value]:
-    """How many equations read each value, at every level: primal and coefficient equations, linear ones, results."""
-    uses: Counter[Value] = Counter()
-    for level in program.levels():
-        for equation in (*level.equations, *level.linear):
-            uses.update({a for a in equation.inputs if isinstance(a, Value)})
-        uses.update({a for a in level.outputs if isinstance(a, Value)})
-    return uses
 
 
 def substituting(policy: Any) -> Substituting:

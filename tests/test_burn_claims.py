@@ -148,17 +148,12 @@ COMPUTE_BOUND = (
 )
 
 
-def burn_bound(name):
-    row = BY_NAME[name]
-    return row.burn or row.bound
-
-
 def test_memory_bound_operations():
-    assert [n for n in MEMORY_BOUND.split() if burn_bound(n) is not Bound.MEMORY] == []
+    assert [n for n in MEMORY_BOUND.split() if BY_NAME[n].burn_bound is not Bound.MEMORY] == []
 
 
 def test_compute_bound_operations():
-    assert [n for n in COMPUTE_BOUND.split() if burn_bound(n) is not Bound.COMPUTE] == []
+    assert [n for n in COMPUTE_BOUND.split() if BY_NAME[n].burn_bound is not Bound.COMPUTE] == []
 
 
 # The bookkeeping itself.

@@ -4,28 +4,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from splitting import MATRIX, VECTOR, count, split
 
 import remat
 from remat import policies
 from remat.ir.ops import Barrier, Scan
-from remat.ir.program import Program
-from remat.ir.types import is_differentiable
 from remat.testing import assert_saved, assert_trees_close, check_gradients
-from remat.transforms.split import Split, split_program
-
-VECTOR = jnp.linspace(0.1, 1.0, 4)
-MATRIX = jnp.linspace(0.1, 1.0, 16).reshape(4, 4) / 4
-
-
-def split(fun, *args) -> Split:
-    program = remat.trace(fun)(*args)
-    return split_program(program, [is_differentiable(t) for t in program.input_types])
-
-
-def count(program: Program, name: str) -> int:
-    """How many equations of that name, nested programs included."""
-    own = sum(e.op.name == name for e in program.equations)
-    return own + sum(count(inner, name) for e in program.equations for inner in e.op.programs)
 
 
 def chain(functions):

@@ -17,6 +17,7 @@ from __future__ import annotations
 import heapq
 import math
 from collections.abc import Collection, Iterable, Sequence
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from remat.ir.linearized import LinearEquation
@@ -54,7 +55,6 @@ class Barriers:
         self.inputs = {t for t in level.linearized.tangents if t is not None}
         self.pinned: dict[Region | None, dict[Value, Atom]] = {}
         """Kept values as they came out of a barrier, by region: within a region each is pinned once."""
-        self.position = {t: i for i, e in enumerate(level.linearized.linear) for t in e.outputs}
         self.untied: dict[Value, None] = {}
         """The tangents whose cotangents are new since the last barrier."""
         self.settled: dict[Value, None] = {}
@@ -68,12 +68,20 @@ class Barriers:
         self.made_in: dict[Atom, int] = {}
         """The round in which a value of the backward program was recomputed, or last went through a barrier."""
 
+    @cached_property
+    def position(self) -> dict[Value, int]:
+        """Where the linear equation of each tangent stands."""
+        return {t: i for i, e in enumerate(self.level.linearized.linear) for t in e.outputs}
+
+    def _stand_in(self, region: Region | None) -> bool:
+        """Whether there are barriers in a region at all."""
+        outside_loops = self.level.backward and not self.level.in_loop
+        return outside_loops and region is not None and bool(region.prevent_cse)
+
     def needed(self, equations: Iterable[Equation]) -> bool:
         """Whether the recomputation of `equations` has to be held back."""
-        if self.level.in_loop or not self.level.backward:
-            return False
         equations = list(equations)
-        if not any(e.region is not None and e.region.prevent_cse for e in equations):
+        if not any(self._stand_in(e.region) for e in equations):
             return False
         made = {v for e in equations for v in e.outputs}
         return not all(isinstance(e.op, Zeros) or self._is_plain_view(e, made) for e in equations)
@@ -94,7 +102,7 @@ class Barriers:
         equation repeats over a larger shape may be repeated as soon as it is there, as an array of its own.
         """
         region = equation.region
-        if self.level.in_loop or not self.level.backward or region is None or not region.prevent_cse:
+        if not self._stand_in(region):
             return {}
         pinned, producer = self.pinned.get(region, {}), self.level.producer
         known = {v: pinned[v] for v in kept if v in pinned and v in producer and is_memory_bound(producer[v].op)}

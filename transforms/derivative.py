@@ -229,8 +229,7 @@ def _transpose(
 
 def read_coefficients(equation: LinearEquation) -> list[Value]:
     """The values other than cotangents that the transpose of a linear equation reads."""
-    pairs = zip(equation.inputs, equation.linear, strict=True)
-    coefficients = [a for a, is_linear in pairs if not is_linear]
+    coefficients = equation.coefficients
     if isinstance(equation.op, Primitive):
         present = (True,) * len(equation.outputs)
         rule = transpose(equation.op, equation.inputs, equation.linear, equation.outputs, present)

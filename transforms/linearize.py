@@ -16,7 +16,7 @@ from remat.ir.linearized import Derivation, LinearEquation, Linearized, Opaque
 from remat.ir.ops import Barrier, Block, Call, Checkpoint, Name, Op, Primitive, ToMemory, Zeros
 from remat.ir.program import Atom, Equation, Literal, Program, Value
 from remat.ir.region import Region
-from remat.ir.rewrite import Builder, prune, select
+from remat.ir.rewrite import Builder
 from remat.ir.source import UNKNOWN, Source
 from remat.ir.types import is_differentiable
 from remat.transforms.derivative import derivative, forward_map, pullback, tangent_type
@@ -61,7 +61,8 @@ class Linearizer(Builder):
                 marks = len(self.equations), len(self.linear)
                 outputs, out_tangents = linearize_rules[type(equation.op)](self, equation, arguments, given)
                 if isinstance(equation.op, (Primitive, Block)):
-                    self.note_derivation(equation.op, arguments, outputs, *marks)
+                    made, made_linear = self.equations[marks[0] :], self.linear[marks[1] :]
+                    self.derivations.append(Derivation(equation.op, arguments, outputs, made, made_linear))
                 for value, tangent in zip(equation.outputs, out_tangents, strict=True):
                     if tangent is not None:
                         tangent_of[value] = tangent
@@ -74,17 +75,6 @@ class Linearizer(Builder):
                 self.copies.update(zip(equation.outputs, outputs, strict=True))
         outputs = [a if isinstance(a, Literal) else env[a] for a in program.outputs]
         return outputs, [None if isinstance(a, Literal) else tangent_of.get(a) for a in program.outputs]
-
-    def note_derivation(
-        self, op: Op, inputs: Sequence[Atom], outputs: Sequence[Atom], first: int, first_linear: int
-    ) -> None:
-        """Remember which equations a derivative rule made, and which of them compute the `outputs`."""
-        made = self.equations[first:]
-        needed = {v for e in prune(made, outputs) for v in e.outputs}
-        is_primal = [not needed.isdisjoint(e.outputs) for e in made]
-        primal, coefficients = select(made, is_primal), select(made, [not p for p in is_primal])
-        made_linear = tuple(self.linear[first_linear:])
-        self.derivations.append(Derivation(op, inputs, outputs, tuple(primal), tuple(coefficients), made_linear))
 
     def walk_call(
         self, program: Program, inputs: Sequence[Atom], tangents: Sequence[Tangent]

@@ -171,11 +171,10 @@ class Level:
         return [None if t is None else self.cotangents.get(t) for t in self.linearized.tangents]
 
     def _transpose_equation(self, equation: LinearEquation) -> None:
-        op, inputs = equation.op, equation.inputs
+        op, coefficients = equation.op, equation.coefficients
         present = tuple(v in self.cotangents for v in equation.outputs)
-        coefficients = [a for a, is_linear in zip(inputs, equation.linear, strict=True) if not is_linear]
         if isinstance(op, Primitive):
-            rule = transpose_rule(op, inputs, equation.linear, equation.outputs, present)
+            rule = transpose_rule(op, equation.inputs, equation.linear, equation.outputs, present)
             atoms = self._retrieve(equation, coefficients, rule.program.inputs, rule.used)
             given = [self.cotangents.pop(v) for v in equation.outputs if v in self.cotangents]
             found = iter(self.builder.instantiate(rule.program, [*atoms, *given]))
@@ -190,8 +189,7 @@ class Level:
             resolved = self.resolved[equation]
             atoms = self._retrieve(equation, resolved.coefficients, resolved.coefficients, None)
             results = resolved.step(self.builder, atoms, [self.cotangents.pop(v, None) for v in equation.outputs])
-        tangents = [a for a, is_linear in zip(inputs, equation.linear, strict=True) if is_linear]
-        for tangent, result in zip(tangents, results, strict=True):
+        for tangent, result in zip(equation.tangents, results, strict=True):
             if result is not None:
                 self._accumulate(tangent, result)  # type: ignore[arg-type]
 
@@ -226,8 +224,7 @@ class Level:
         return [None if t is None else values[t] for t in self.linearized.tangent_outputs]
 
     def _apply_equation(self, equation: LinearEquation, values: dict[Value, Atom]) -> None:
-        op = equation.op
-        coefficients = [a for a, is_linear in zip(equation.inputs, equation.linear, strict=True) if not is_linear]
+        op, coefficients = equation.op, equation.coefficients
         if isinstance(op, Opaque):
             program = op.forward()
             atoms = iter(self._retrieve(equation, coefficients, program.inputs, used_values(program)))

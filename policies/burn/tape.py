@@ -237,7 +237,7 @@ class _Building:
         return Requirement.CONSTANT
 
 
-BURN_MEMORY_BOUND = frozenset(n for n, row in BY_NAME.items() if (row.burn or row.bound) is Bound.MEMORY)
+BURN_MEMORY_BOUND = frozenset(n for n, row in BY_NAME.items() if row.burn_bound is Bound.MEMORY)
 
 
 def burn_mark(op: Op, inputs: Sequence[Atom]) -> tuple[Bound, Retrieves]:
@@ -253,7 +253,7 @@ def burn_mark(op: Op, inputs: Sequence[Atom]) -> tuple[Bound, Retrieves]:
         inner = inner_names(op)
         memory_bound = inner == {"max"} or all(n in BURN_MEMORY_BOUND for n in inner)
         return (Bound.MEMORY if memory_bound else Bound.COMPUTE), Retrieves.OPERANDS
-    return row.burn or row.bound, row.retrieves
+    return row.burn_bound, row.retrieves
 
 
 def _is_zero(atom: Atom) -> bool:

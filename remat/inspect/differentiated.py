@@ -10,7 +10,7 @@ from jax.tree_util import tree_flatten_with_path
 
 from remat.autodiff import check_argnums, choose_arguments
 from remat.ir.linearized import Linearized
-from remat.ir.program import Program, Value
+from remat.ir.program import Value
 from remat.ir.region import Region
 from remat.ir.source import UNKNOWN
 from remat.signature import check_callable, flatten_arguments, function_name
@@ -23,7 +23,6 @@ class Differentiated:
     """`argument_names`: the path of each input of the linearized program, such as `params['w']`."""
 
     function: str
-    program: Program
     linearized: Linearized
     argument_names: dict[Value, str]
 
@@ -53,4 +52,4 @@ def differentiated(
     region = None if policy is None else Region(policy, None, True, False, UNKNOWN)
     linearized = linearize_program(program, active, region)
     names = dict(zip(linearized.inputs, arguments.names, strict=True))
-    return Differentiated(function_name(fun), program, linearized, names)
+    return Differentiated(function_name(fun), linearized, names)

@@ -21,8 +21,9 @@ from remat.ir.program import Value
 from remat.ir.source import NOWHERE, Position
 from remat.ir.types import short_text, size_in_bytes
 from remat.policies.burn.checkpointer import Action, Checkpointer
+from remat.policies.burn.level import LevelFacts, facts_of
 from remat.policies.burn.strategies import Strategy
-from remat.policies.burn.tape import Node, Requirement, Step, Tape, build_tape
+from remat.policies.burn.tape import Node, Requirement, Step, Tape
 from remat.transforms.decide import decide
 from remat.transforms.derivative import read_coefficients
 from remat.transforms.split import kept_bytes
@@ -159,21 +160,22 @@ def retrieval_log(
     found = differentiated("remat.retrieval_log", fun, args, kwargs, argnums, chosen)
     decisions = decide(found.linearized)
     planned = kept_bytes(found.linearized, decisions)
-    tape = build_tape(found.linearized)
+    facts = facts_of(found.linearized)
+    tape, visited = facts.tape, list(facts.tape.visited())
     if isinstance(chosen, Strategy):
         asked = {s: s.explicit for s in tape.steps}
-        states = chosen.checkpointer(list(tape.visited()))
+        states = chosen.checkpointer(visited)
         held = states.held
     else:
-        asked = _asked_by_jax(tape, found.linearized)
-        states = _planned(tape, decisions, asked)
+        asked = _asked_by_jax(found.linearized, facts)
+        states = _planned(tape, visited, decisions, asked)
         held = states.kept
     retrievals = [states.retrieve(n) for s in tape.execution() for n in asked[s]]
     return RetrievalLog(
         function=found.function,
         policy=_policy_text(chosen),
         nodes=tuple(_logged(n, found) for n in dict.fromkeys(tape.nodes.values())),
-        steps=sum(1 for _ in tape.visited()),
+        steps=len(visited),
         retrievals=tuple(LoggedRetrieval(r.node.id, tuple(n.id for n in r.executed)) for r in retrievals),
         recomputed=tuple(n.id for n in states.recomputed),
         held=_ids(held),
@@ -184,7 +186,9 @@ def retrieval_log(
     )
 
 
-def _planned(tape: Tape, decisions: dict[Value, Decision], asked: dict[Step, list[Node]]) -> Checkpointer:
+def _planned(
+    tape: Tape, visited: list[Step], decisions: dict[Value, Decision], asked: dict[Step, list[Node]]
+) -> Checkpointer:
     """The states under a policy that decided on the whole program: no backups, and constants are recomputed too."""
     allowed = {tape.nodes[v] for v, d in decisions.items() if v in tape.nodes and not isinstance(d, Recompute)}
 
@@ -193,28 +197,26 @@ def _planned(tape: Tape, decisions: dict[Value, Decision], asked: dict[Step, lis
         there = made_by is None or made_by.region is None or bool(made_by.op.effects)
         return Action(node, there or node in allowed)
 
-    explicit = [action(n) for s in tape.visited() for n in asked[s]]
+    explicit = [action(n) for s in visited for n in asked[s]]
     return Checkpointer(explicit, [action(n) for n in tape.nodes.values()])
 
 
-def _asked_by_jax(tape: Tape, level: Linearized) -> dict[Step, list[Node]]:
+def _asked_by_jax(level: Linearized, facts: LevelFacts) -> dict[Step, list[Node]]:
     """The nodes that JAX's derivative of each operation reads, directly or to compute its coefficients: operands in
     their order, then results."""
-    asked: dict[Step, list[Node]] = {step: [] for step in tape.steps}
-    step_of = {n.value: s for s in tape.steps for n in s.outputs}
-    producer = {v: e for e in level.equations for v in e.outputs}
-    live = set(level.live_linear())
+    nodes_of, step_of, producer = facts.tape.nodes, facts.step_of, facts.producer
+    asked: dict[Step, list[Node]] = {step: [] for step in facts.tape.steps}
     for derivation in level.derivations:
         step = next((step_of[a] for a in derivation.outputs if isinstance(a, Value) and a in step_of), None)
         if step is None:
             continue
         own = {*derivation.primal, *derivation.coefficients}
-        stack = [a for e in derivation.linear if e in live for a in read_coefficients(e)]
+        stack = [a for e in derivation.linear if e in facts.live for a in read_coefficients(e)]
         read: dict[Value, Node | None] = {}
         while stack:
             value = stack.pop()
             if value not in read:
-                read[value] = tape.nodes.get(value)
+                read[value] = nodes_of.get(value)
                 if read[value] is None and producer.get(value) in own:
                     stack.extend(a for a in producer[value].inputs if isinstance(a, Value))
         nodes = {n for n in read.values() if n is not None}

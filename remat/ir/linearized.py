@@ -13,13 +13,16 @@ bodies (`LinearScan`, `LinearCond`), since what is saved inside is only decided 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, ClassVar
 
 from remat.ir.ops import Op
 from remat.ir.program import Atom, Equation, Program, Value
 from remat.ir.region import Region
+from remat.ir.rewrite import prune, select
 from remat.ir.source import Source
 
 
@@ -40,19 +43,42 @@ class LinearEquation(Equation):
         super().__init__(op, inputs, outputs, source, region)
         self.linear = tuple(linear)
 
+    @property
+    def coefficients(self) -> list[Atom]:
+        """The inputs that it is not linear in."""
+        return select(self.inputs, [not is_linear for is_linear in self.linear])
+
+    @property
+    def tangents(self) -> list[Value]:
+        """The inputs that it is linear in."""
+        return select(self.inputs, self.linear)
+
 
 @dataclass(frozen=True, eq=False)
 class Derivation:
-    """What the derivative rule of one equation `op inputs -> outputs` made: the `primal` equations that compute its
-    results (JAX's rules may take an operation apart), the further `coefficients`, and the `linear` equations that use
-    them."""
+    """What the derivative rule of one equation `op inputs -> outputs` made: equations, and the linear ones that use
+    what these compute. Only planning policies look closer, so the rest is worked out when asked for."""
 
     op: Op
     inputs: Sequence[Atom]
     outputs: Sequence[Atom]
-    primal: tuple[Equation, ...]
-    coefficients: tuple[Equation, ...]
-    linear: tuple[LinearEquation, ...]
+    made: Sequence[Equation]
+    linear: Sequence[LinearEquation]
+
+    @cached_property
+    def primal(self) -> list[Equation]:
+        """The equations that compute the results. JAX's rules may take an operation apart."""
+        return select(self.made, self._is_primal)
+
+    @cached_property
+    def coefficients(self) -> list[Equation]:
+        """The further equations, for the linear ones alone."""
+        return select(self.made, [not p for p in self._is_primal])
+
+    @cached_property
+    def _is_primal(self) -> list[bool]:
+        needed = {v for e in prune(self.made, self.outputs) for v in e.outputs}
+        return [not needed.isdisjoint(e.outputs) for e in self.made]
 
 
 @dataclass(eq=False)
@@ -80,6 +106,16 @@ class Linearized:
                 for branch in op.branches:
                     yield from branch.all_equations()
 
+    @cached_property
+    def use_counts(self) -> Counter[Value]:
+        """How many equations read each value, at every level: primal, coefficient and linear ones, and the results."""
+        uses: Counter[Value] = Counter()
+        for level in self.levels():
+            for equation in (*level.equations, *level.linear):
+                uses.update({a for a in equation.inputs if isinstance(a, Value)})
+            uses.update({a for a in level.outputs if isinstance(a, Value)})
+        return uses
+
     def live_linear(self) -> list[LinearEquation]:
         """The linear equations of this level that the tangents of its results depend on, in order."""
         needed = {t for t in self.tangent_outputs if t is not None}
@@ -87,7 +123,7 @@ class Linearized:
         for equation in reversed(self.linear):
             if any(v in needed for v in equation.outputs):
                 live.append(equation)
-                needed.update(a for a, is_linear in zip(equation.inputs, equation.linear, strict=True) if is_linear)  # type: ignore[misc]
+                needed.update(equation.tangents)
         live.reverse()
         return live
 

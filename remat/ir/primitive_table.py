@@ -55,6 +55,11 @@ class Row:
     primitives: str
     burn: Bound | None = None
 
+    @property
+    def burn_bound(self) -> Bound:
+        """How Burn marks them."""
+        return self.burn or self.bound
+
 
 MEMORY, COMPUTE, UNTRACKED = Bound
 NOTHING, OPERANDS, TWICE, PARTNERS, DIVISOR, OWN = Retrieves

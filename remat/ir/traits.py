@@ -25,14 +25,9 @@ def is_view_or_cast(op: Op) -> bool:
 
 
 def is_memory_bound(op: Op) -> bool:
-    """Whether computing it again costs about as much as reading its result."""
-    return row_of(op).kind in CHEAP_KINDS or is_elementwise_function(op)
-
-
-def is_elementwise_function(op: Op) -> bool:
-    """Whether it is a function with a derivative rule of its own (`jax.custom_jvp`) that only does memory-bound things,
-    such as `jax.nn.relu`."""
-    return is_function(op) and inner_names(op) <= CHEAP_NAMES
+    """Whether computing it again costs about as much as reading its result. A function with a derivative rule of its
+    own, such as `jax.nn.relu`, is what it consists of."""
+    return row_of(op).kind in CHEAP_KINDS or (is_function(op) and inner_names(op) <= CHEAP_NAMES)
 
 
 def is_function(op: Op) -> bool:
