@@ -79,23 +79,22 @@ class Strategy(Combinable):
         seen: set[tuple[Value, Derivation | None]] = set()
         for derivation in derivations:
             holds_masks = burn_mark(derivation.op, derivation.inputs)[1] is Retrieves.OWN
-            stack: list[tuple[Value, Derivation | None]] = [
-                (a, derivation) for e in derivation.linear if e in facts.live for a in read_coefficients(e)
-            ]
+            coefficients = (a for e in derivation.linear if e in facts.live for a in read_coefficients(e))
+            stack = [(value, True) for value in coefficients]
             while stack:
-                value, context = stack.pop()
+                value, within = stack.pop()  # within: reached by way of this derivation's own equations only
                 equation = facts.producer.get(value)
-                if value in held or value in found or (value, context) in seen or equation not in inside:
+                visit = value, derivation if within else None
+                if value in held or value in found or visit in seen or equation not in inside:
                     continue
-                seen.add((value, context))
+                seen.add(visit)
                 assert equation is not None
-                is_own = context is not None and (equation in context.coefficients or equation in context.primal)
-                if is_own and holds_masks and equation not in derivation.primal and not is_differentiable(value.type):
+                is_own = within and equation in derivation.made
+                is_mask = is_own and equation in facts.coefficients and not is_differentiable(value.type)
+                if (holds_masks and is_mask) or not self._runs_again(value, equation, is_own, facts):
                     found.add(value)
-                elif self._runs_again(value, equation, is_own, facts):
-                    stack.extend((a, context if is_own else None) for a in equation.inputs if isinstance(a, Value))
                 else:
-                    found.add(value)
+                    stack.extend((a, is_own) for a in equation.inputs if isinstance(a, Value))
         return found
 
     def _runs_again(self, value: Value, equation: Equation, is_own: bool, facts: LevelFacts) -> bool:
