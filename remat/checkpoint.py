@@ -21,6 +21,8 @@ from remat.decisions import (
     constructor_name,
 )
 from remat.errors import ArgumentError, ArgumentTypeError
+from remat.graph_nodes import call_with_states, holds_nodes, owner_of, with_states
+from remat.libraries import numbers_in_modules
 from remat.policies.algebra import Combinable
 from remat.policies.parse import parse
 from remat.region_primitive import Marks
@@ -78,7 +80,9 @@ def checkpoint(
     - `static_argnums`, `static_argnames`: arguments that are Python values and not arrays, by position or by name.
       They may be passed by position or by keyword, and need not be hashable.
 
-    Python booleans and leaves that are no arrays (strings, functions, None) are static without being declared.
+    Python booleans and leaves that are no arrays (strings, functions, None) are static without being declared, and in
+    Equinox modules all numbers are. Modules of Flax nnx may be arguments, and `fun` may be one or a method of one:
+    their state is updated.
 
     **Returns** a function of the same arguments and results. Under the outermost of several nested regions, its
     policy decides for all of them.
@@ -109,10 +113,15 @@ def checkpoint(
     chosen = resolve_policy(policy)
     statics = Statics.of(fun, static_argnums, static_argnames)
     _check_prevent_cse(prevent_cse)
+    of_states = with_states(fun)
 
     @functools.wraps(fun)
     def checkpointed(*args: Any, **kwargs: Any) -> Any:
-        return _call_region(fun, chosen, prevent_cse, statics, args, kwargs)
+        if owner_of(fun) is None and not holds_nodes((args, kwargs)):
+            return _call_region(fun, chosen, prevent_cse, statics, args, kwargs)
+        return call_with_states(
+            lambda args, kwargs: _call_region(of_states, chosen, prevent_cse, statics, args, kwargs), fun, args, kwargs
+        )
 
     return checkpointed
 
@@ -186,7 +195,7 @@ def _call_region(
 ) -> Any:
     """Bind the region for one call."""
     args, kwargs = statics.wrap(args, kwargs)
-    arguments = flatten_arguments(fun, args, kwargs)
+    arguments = flatten_arguments(fun, args, kwargs).with_static(numbers_in_modules((args, kwargs)))
     flags = prevent_cse if isinstance(prevent_cse, bool) else _flags_of_leaves(prevent_cse, args, arguments)
     with_jax = functools.partial(jax.checkpoint, policy=jax_policy(policy), prevent_cse=flags)
     return Call(fun, Marks(policy, flags), with_jax, statics)(arguments)
