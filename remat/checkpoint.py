@@ -23,7 +23,7 @@ from remat.decisions import (
 from remat.errors import ArgumentError, ArgumentTypeError
 from remat.graph_nodes import call_with_states, holds_nodes, owner_of, with_states
 from remat.libraries import numbers_in_modules
-from remat.policies.algebra import Combinable
+from remat.policies.algebra import Both, Combinable, Either
 from remat.policies.parse import parse
 from remat.region_primitive import Marks
 from remat.regions import Call
@@ -224,4 +224,14 @@ def jax_policy(policy: Policy | None) -> Any:
         return policy.callable
     make = getattr(policy, "as_jax", None)
     found = make() if make is not None else None
-    return found if found is not None else policy if callable(policy) else None
+    if found is not None:
+        return found
+    return policy if _looks_at_one_equation(policy) else None
+
+
+def _looks_at_one_equation(policy: Any) -> bool:
+    if isinstance(policy, (Either, Both)):
+        return all(map(_looks_at_one_equation, policy.policies))
+    if isinstance(policy, Combinable):
+        return type(policy).__call__ is not Combinable.__call__
+    return isinstance(policy, JaxPolicy) or callable(policy)
