@@ -4,9 +4,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax.ad_checkpoint import Offloadable, Recompute, Saveable
 
 import remat
-from remat import policies
+from remat import jax_compat, policies
 
 X = jnp.linspace(0.1, 1.0, 9).reshape(3, 3)
 A, B = policies.save_only_these_names("a"), policies.save_only_these_names("b")
@@ -43,21 +44,14 @@ def test_combinations_answer_jax(combined, same):
 
 def test_combinations_say_where_to():
     moved = policies.parse("offload:a")
-    answer = (moved | policies.nothing_saveable)(jax_name(), jax.typeof(X), name="a")
-    assert (answer.src, answer.dst) == ("device", "pinned_host")
-    assert (moved & policies.everything_saveable)(jax_name(), jax.typeof(X), name="a") == answer
-    assert (moved | A)(jax_name(), jax.typeof(X), name="a") == policies_saveable()
 
+    def answer(policy):
+        return policy(jax_compat.name_p, jax.typeof(X), name="a")
 
-def jax_name():
-    (equation,) = jax.make_jaxpr(lambda x: remat.checkpoint_name(x, "a"))(X).eqns
-    return equation.primitive
-
-
-def policies_saveable():
-    from jax.ad_checkpoint import Saveable
-
-    return Saveable
+    assert answer(moved | policies.nothing_saveable) == Offloadable("device", "pinned_host")
+    assert answer(moved & policies.everything_saveable) == Offloadable("device", "pinned_host")
+    assert answer(moved | A) is Saveable
+    assert answer(moved & B) is Recompute
 
 
 @pytest.mark.parametrize("text", ["balanced", "burn", "scan_body:dots", "substituting:dots", "balanced|dots"])
