@@ -33,12 +33,24 @@ class Marks:
     - `auxiliary`: how many of the last results are auxiliary data, which is not differentiated.
     - `transparent`: that it is no region for policies, but one function to be differentiated as a whole, in which the
       regions inside have their own say (`remat.grad` without a policy).
+    - `derived`: that it is a program that differentiation made of a region, of which users are not warned.
     """
 
     policy: Any = None
     prevent_cse: bool | tuple[bool, ...] = True
     auxiliary: int = 0
     transparent: bool = False
+    derived: bool = False
+
+    def of_values(self) -> Marks:
+        """The marks for a program that was made from the region, which has other inputs and results."""
+        flags = self.prevent_cse
+        return Marks(self.policy, flags if isinstance(flags, bool) else any(flags), 0, self.transparent, True)
+
+
+made_programs: weakref.WeakKeyDictionary[Any, Callable[[], Any]] = weakref.WeakKeyDictionary()
+"""By its jaxpr, how to get the program that differentiation made of a transparent region. The jaxpr does not tell the
+regions that were inlined in it."""
 
 
 def bind_region(function: Callable[..., Any], inputs: Sequence[Any], marks: Marks) -> list[Any]:

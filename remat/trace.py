@@ -20,6 +20,7 @@ from remat.ir.ops import Call, Checkpoint, Cond, Name, Op, Primitive, Scan, Whil
 from remat.ir.program import Atom, Equation, Literal, Program, Value
 from remat.ir.references import group_references
 from remat.ir.source import Source
+from remat.region_primitive import made_programs
 from remat.signature import Arguments, check_callable, flatten_arguments, flatten_outputs, function_name
 
 
@@ -150,6 +151,8 @@ class _Reader:
 
     def program(self, jaxpr: Any) -> tuple[Program, list[tuple[Any, Any]]]:
         """Read a nested jaxpr; the arrays it closes over (with types) become inputs after its own."""
+        if id(jaxpr) not in self.nested and jaxpr in made_programs:
+            self.nested[id(jaxpr)] = (made_programs[jaxpr](), [], jaxpr)
         if id(jaxpr) not in self.nested:
             opened = jax_compat.unwrap(jaxpr)
             env: dict[Any, Atom] = {}

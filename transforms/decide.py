@@ -19,15 +19,16 @@ from remat.ir.program import Equation, Value
 from remat.ir.region import Region
 
 
-def decide(program: Linearized) -> dict[Value, Decision]:
-    """Decisions for the values of all regions of a top-level linearized program."""
+def decide(program: Linearized, warn: bool = True) -> dict[Value, Decision]:
+    """Decisions for the values of all regions of a top-level linearized program; `warn` of policies that are no use."""
     mark_last_region(program)
     decisions: dict[Value, Decision] = {}
     for view in region_views(program):
         if view.region.policy is not None:
             policy = as_policy(view.region.policy)
-            where = view.region.source.text
-            warn_of_unknown_names(policy, view.equations, f"at {where}" if where else "")
+            if warn:
+                where = view.region.source.text
+                warn_of_unknown_names(policy, view.equations, f"at {where}" if where else "")
             decisions.update(checked_decisions(policy.decide(view), policy))
     return decisions
 

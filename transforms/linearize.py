@@ -289,7 +289,7 @@ linearize_rules: dict[type[Op], Rule] = {
 """From the class of an op to its rule. `transforms.rules` adds scan, cond and while."""
 
 no_tangent_ops: dict[type[Op], str] = {
-    ToMemory: "only in backward programs, which are differentiated through JAX",
+    ToMemory: "only in programs that transformations make, whose second derivative is taken of JAX's primitives",
     Zeros: "only in programs that transformations make",
     Barrier: "only in programs that transformations make",
 }

@@ -165,7 +165,7 @@ class Level:
                 self._accumulate(tangent, cotangent)
         for equation in reversed(self.linearized.linear):
             if any(v in self.cotangents for v in equation.outputs):
-                self.builder.source = equation.source
+                self.builder.source, self.builder.region = equation.source, equation.region
                 self._transpose_equation(equation)
                 self.retrieval.barriers.settle(equation)
         return [None if t is None else self.cotangents.get(t) for t in self.linearized.tangents]
@@ -219,7 +219,7 @@ class Level:
             if t is not None and given is not None
         }
         for equation in self.linearized.live_linear():
-            self.builder.source = equation.source
+            self.builder.source, self.builder.region = equation.source, equation.region
             self._apply_equation(equation, values)
         return [None if t is None else values[t] for t in self.linearized.tangent_outputs]
 

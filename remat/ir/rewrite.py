@@ -8,7 +8,7 @@ from typing import Any
 
 from jax import lax
 
-from remat.ir.ops import Block, Call, Checkpoint, Cond, Name, Op, Primitive, Scan, While, Zeros
+from remat.ir.ops import Barrier, Block, Call, Checkpoint, Cond, Name, Op, Primitive, Scan, While, Zeros
 from remat.ir.program import Atom, Equation, Literal, Program, Value
 from remat.ir.region import Region
 from remat.ir.source import UNKNOWN, Source
@@ -177,6 +177,20 @@ def prune_program(program: Program) -> Program:
     """Dead-code elimination of a whole program; its inputs stay as they are."""
     equations = prune(program.equations, program.outputs)
     return Program(program.inputs, equations, program.outputs, program.constants, program.signature)
+
+
+def without_barriers(program: Program) -> Program:
+    """The same program with what comes out of optimization barriers replaced by what goes in."""
+    env: Env = {}
+    equations: list[Equation] = []
+    for equation in program.equations:
+        inputs = [env.get(a, a) if isinstance(a, Value) else a for a in equation.inputs]
+        if isinstance(equation.op, Barrier):
+            env.update(zip(equation.outputs, inputs, strict=True))
+        else:
+            equations.append(Equation(equation.op, inputs, equation.outputs, equation.source, equation.region))
+    outputs = [env.get(a, a) if isinstance(a, Value) else a for a in program.outputs]
+    return Program(program.inputs, equations, outputs, program.constants, program.signature)
 
 
 def select(items: Sequence[Any], flags: Sequence[bool]) -> list[Any]:
