@@ -10,7 +10,7 @@ import reprlib
 import weakref
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from types import FunctionType
+from types import FunctionType, ModuleType
 from typing import Any, Protocol, runtime_checkable
 
 import jax
@@ -184,6 +184,11 @@ def as_policy(policy: Any) -> Policy:
     if isinstance(policy, type):
         raise PolicyTypeError(
             f"the class {policy.__name__} is no policy, but its instances may be: write {policy.__name__}(...)."
+        )
+    if isinstance(policy, ModuleType):
+        raise PolicyTypeError(
+            f"the module {policy.__name__} is no policy. Give a member of remat.policies, such as policies.dots or "
+            "policies.names('a', 'b'), or its string form, such as 'dots' or 'names:a,b'."
         )
     if not (isinstance(policy, Policy) or callable(policy)):
         raise PolicyTypeError(
