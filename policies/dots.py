@@ -11,7 +11,7 @@ import jax
 from remat import jax_compat
 from remat.decisions import RECOMPUTE, SAVE, Decision, Offload
 from remat.policies.base import PerEquation, check_memory
-from remat.policies.parse import WITH_ARGUMENT, WORDS
+from remat.policies.parse import WITH_ARGUMENT, WORDS, memory_text
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ class OffloadDotWithNoBatchDims(PerEquation):
         return jax.checkpoint_policies.offload_dot_with_no_batch_dims(self.offload_src, self.offload_dst)
 
     def __str__(self) -> str:
-        return f"offload_dots:{self.offload_dst}"
+        return f"offload_dots:{memory_text(self.offload_src, self.offload_dst)}"
 
 
 def has_no_batch_dims(primitive: Any, types: tuple[Any, ...], params: dict[str, Any]) -> bool:
@@ -93,4 +93,4 @@ WORDS.update({"dots": dots_saveable, "dots_no_batch": dots_with_no_batch_dims_sa
 WORDS.update({"dots_saveable": dots_saveable, "checkpoint_dots": dots_saveable})
 WORDS["dots_with_no_batch_dims_saveable"] = dots_with_no_batch_dims_saveable
 WORDS["checkpoint_dots_with_no_batch_dims"] = dots_with_no_batch_dims_saveable
-WITH_ARGUMENT["offload_dots"] = (lambda memory: offload_dot_with_no_batch_dims("device", memory), "pinned_host")
+WITH_ARGUMENT["offload_dots"] = (lambda reader: offload_dot_with_no_batch_dims(*reader.memory()), "pinned_host")
