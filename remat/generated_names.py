@@ -79,7 +79,7 @@ def decide_alone(program: Program, policy: Policy) -> dict[Value, Save | Offload
     linearized = linearize_program(whole, [is_differentiable(v.type) for v in program.inputs], copies=copies)
     decisions: dict[Value, Any] = {}
     for view in region_views(linearized):
-        decisions.update(checked_decisions(policy.decide(replace(view, by_name=True)), policy))
+        decisions.update(checked_decisions(policy, replace(view, by_name=True)))
     found: dict[Value, Save | Offload] = {}
     for original, copy in copies.items():
         decision = decisions.get(copy)

@@ -30,7 +30,7 @@ def decide(program: Linearized) -> dict[Value, Decision]:
             if not was_told(view.region.policy):
                 where = view.region.source.text
                 warn_of_unknown_names(policy, view.equations, f"at {where}" if where else "")
-            decisions.update(checked_decisions(policy.decide(view), policy))
+            decisions.update(checked_decisions(policy, view))
     return decisions
 
 
