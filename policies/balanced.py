@@ -29,6 +29,11 @@ from remat.policies.substituting import substituted
 from remat.transforms.decide import region_views
 from remat.transforms.split import kept_bytes
 
+NO_REVERSE_DERIVATIVE = (NotImplementedError, TypeError, ValueError)
+"""What is raised for an operation that has no derivative in reverse. By JAX: NotImplementedError for a primitive
+without the rule, ValueError for callbacks and foreign calls, TypeError for a custom rule of the other mode. By remat:
+`ReverseModeError`, a ValueError, for loops of unknown length."""
+
 Plan = Callable[[RegionView], dict[Value, Decision]]
 
 _best: WeakKeyDictionary[Linearized, dict[Any, tuple[int, dict[Region, int]]]] = WeakKeyDictionary()
@@ -83,7 +88,7 @@ class Balanced(Combinable):
         plans = self._plans()
         try:
             return min(range(len(plans)), key=lambda i: kept(plans[i]))
-        except Exception:  # no derivative in reverse: whoever asks for one is told, and nobody else
+        except NO_REVERSE_DERIVATIVE:  # whoever asks for the derivative takes the same walk and is told; nobody else
             return 0
 
     def _rules(self, region: Region) -> bool:
