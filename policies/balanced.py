@@ -24,10 +24,15 @@ from remat.ir.traits import inner_names, is_memory_bound
 from remat.policies.algebra import Combinable
 from remat.policies.base import check_name_list
 from remat.policies.burn.strategies import BalancedCheckpointing
-from remat.policies.parse import WITH_ARGUMENT, WORDS, names_of
+from remat.policies.parse import WITH_ARGUMENT, WORDS, Reader, names_text
 from remat.policies.substituting import substituted
 from remat.transforms.decide import region_views
 from remat.transforms.split import kept_bytes
+
+NO_REVERSE_DERIVATIVE = (NotImplementedError, TypeError, ValueError)
+"""What is raised for an operation that has no derivative in reverse. By JAX: NotImplementedError for a primitive
+without the rule, ValueError for callbacks and foreign calls, TypeError for a custom rule of the other mode. By remat:
+`ReverseModeError`, a ValueError, for loops of unknown length."""
 
 Plan = Callable[[RegionView], dict[Value, Decision]]
 
@@ -41,6 +46,15 @@ class Balanced(Combinable):
 
     compute_bound: frozenset[str] = frozenset()
     memory_bound: frozenset[str] = frozenset()
+
+    def __post_init__(self) -> None:
+        for side in ("compute_bound", "memory_bound"):
+            object.__setattr__(self, side, _checked(getattr(self, side), side))
+        both = sorted(self.compute_bound & self.memory_bound)
+        if both:
+            raise PolicyError(
+                f"{', '.join(both)} cannot be both compute_bound and memory_bound. Leave it out of one of them."
+            )
 
     def decide(self, view: RegionView) -> dict[Value, Decision]:
         return self._best_plan(view)(view)
@@ -74,7 +88,7 @@ class Balanced(Combinable):
         plans = self._plans()
         try:
             return min(range(len(plans)), key=lambda i: kept(plans[i]))
-        except Exception:  # no derivative in reverse: whoever asks for one is told, and nobody else
+        except NO_REVERSE_DERIVATIVE:  # whoever asks for the derivative takes the same walk and is told; nobody else
             return 0
 
     def _rules(self, region: Region) -> bool:
@@ -88,7 +102,7 @@ class Balanced(Combinable):
 
     def __str__(self) -> str:
         moved = {"compute_bound": self.compute_bound, "memory_bound": self.memory_bound}
-        return ":".join(["balanced", *(f"{k}={','.join(sorted(v))}" for k, v in moved.items() if v)])
+        return ":".join(["balanced", *(f"{k}={names_text(v)}" for k, v in moved.items() if v)])
 
 
 def balanced(compute_bound: Iterable[str] = (), memory_bound: Iterable[str] = ()) -> Balanced:
@@ -114,14 +128,7 @@ def balanced(compute_bound: Iterable[str] = (), memory_bound: Iterable[str] = ()
     >>> print(policies.balanced(), policies.balanced(compute_bound={"exp"}))
     balanced balanced:compute_bound=exp
     """
-    names = {"compute_bound": compute_bound, "memory_bound": memory_bound}
-    sets = {k: _checked(v, k) for k, v in names.items()}
-    both = sorted(sets["compute_bound"] & sets["memory_bound"])
-    if both:
-        raise PolicyError(
-            f"{', '.join(both)} cannot be both compute_bound and memory_bound. Leave it out of one of them."
-        )
-    return Balanced(**sets)
+    return Balanced(compute_bound, memory_bound)  # type: ignore[arg-type]  # any iterable becomes a frozen set
 
 
 def _checked(names: Iterable[str], parameter: str) -> frozenset[str]:
@@ -134,18 +141,17 @@ def _checked(names: Iterable[str], parameter: str) -> frozenset[str]:
     return found
 
 
-def _parse(text: str) -> Balanced:
+def _read(reader: Reader) -> Balanced:
     sets: dict[str, list[str]] = {}
-    for part in text.split(":"):
-        parameter, equals, names = part.partition("=")
-        if parameter not in ("compute_bound", "memory_bound") or not equals:
-            raise PolicyError(
-                f"'balanced' takes compute_bound=... and memory_bound=..., such as 'balanced:compute_bound=exp,log', "
-                f"but got 'balanced:{text}'."
+    while not sets or reader.take(":"):
+        side = reader.take("compute_bound|memory_bound")
+        if side is None or side in sets or not reader.take("="):
+            raise reader.expected(
+                "compute_bound=... or memory_bound=..., each once, such as 'balanced:compute_bound=exp,log'"
             )
-        sets[parameter] = names_of(names)
+        sets[side] = reader.names()
     return balanced(**sets)
 
 
 WORDS["balanced"] = Balanced()
-WITH_ARGUMENT["balanced"] = (_parse, "compute_bound=exp")
+WITH_ARGUMENT["balanced"] = (_read, "compute_bound=exp")

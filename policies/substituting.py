@@ -94,4 +94,4 @@ def substituting(policy: Any) -> Substituting:
     return Substituting(parse(policy))
 
 
-WITH_ARGUMENT["substituting"] = (lambda text: substituting(parse(text)), "dots")
+WITH_ARGUMENT["substituting"] = (lambda reader: substituting(reader.single()), "dots")

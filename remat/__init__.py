@@ -3,6 +3,8 @@
 Public names are re-exported here; the one-page map of the package is ARCHITECTURE.md.
 """
 
+from types import ModuleType as _ModuleType
+
 from remat import policies as policies
 from remat.autodiff import grad as grad
 from remat.autodiff import jvp as jvp
@@ -31,3 +33,14 @@ from remat.report.show import print_saved_residuals as print_saved_residuals
 from remat.trace import trace as trace
 
 __version__ = "0.1.0"
+
+__all__ = sorted(
+    key
+    for key, value in globals().items()
+    if key == "policies" or not (key.startswith("_") or isinstance(value, _ModuleType))
+)
+
+
+def __dir__() -> list[str]:
+    """The public names, without the modules that they are in."""
+    return [*__all__, "__version__"]

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import reprlib
 import weakref
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence, Set
 from dataclasses import dataclass
-from types import FunctionType
+from types import FunctionType, ModuleType
 from typing import Any, Protocol, runtime_checkable
 
 import jax
@@ -19,7 +19,7 @@ from jax.ad_checkpoint import Recompute as JaxRecompute
 from jax.ad_checkpoint import Saveable as JaxSaveable
 
 from remat import jax_compat
-from remat.errors import PolicyTypeError
+from remat.errors import PolicyError, PolicyTypeError
 from remat.ir.linearized import Linearized
 from remat.ir.ops import Name, Primitive
 from remat.ir.program import Equation, Value
@@ -62,6 +62,14 @@ class RegionView:
     in_loops: frozenset[Equation]
     program: Linearized
     by_name: bool = False
+
+    @property
+    def place(self) -> str:
+        """Where the region is, for messages: ` at FILE:LINE`, or ` around` the line of its first equation."""
+        if self.region.source.text:
+            return f" at {self.region.source.text}"
+        inside = next((e.source.text for e in self.equations if e.source.text), "")
+        return inside and f" around {inside}"
 
 
 @runtime_checkable
@@ -143,8 +151,13 @@ def decision_of(answer: Any, policy: JaxPolicy, equation: Equation) -> Decision:
     )
 
 
-def checked_decisions(answer: Any, policy: Policy) -> dict[Value, Decision]:
-    """What a policy's `decide` answered, if it is a dictionary from values to decisions."""
+def checked_decisions(policy: Policy, view: RegionView) -> dict[Value, Decision]:
+    """What a policy decides about a region.
+
+    **Raises** `PolicyTypeError` if it is no dictionary from values to decisions, `PolicyError` if it decides about a
+    value that the region does not compute.
+    """
+    answer: Any = policy.decide(view)
     if not isinstance(answer, dict):
         raise PolicyTypeError(
             f"decide of the policy {policy} returned {reprlib.repr(answer)} of type {type(answer).__name__}. It must "
@@ -157,7 +170,20 @@ def checked_decisions(answer: Any, policy: Policy) -> dict[Value, Decision]:
             f"{reprlib.repr(wrong[1])}. Its keys must be values of the program, and what it says about them Save, "
             "Recompute or Offload."
         )
+    foreign = answer.keys() - {v for e in view.equations for v in e.outputs}
+    if foreign:
+        raise PolicyError(_foreign_text(foreign, policy, view))
     return answer
+
+
+def _foreign_text(foreign: Set[Value], policy: Policy, view: RegionView) -> str:
+    found = next((e for e in view.program.all_equations() if not foreign.isdisjoint(e.outputs)), None)
+    what = f"the result of {found.op.name} from {found.source.text or 'an unknown line'}" if found else "an input"
+    return (
+        f"the policy {policy} of the checkpoint{view.place} decided about {len(foreign)} "
+        f"value{'s' if len(foreign) > 1 else ''} that its region does not compute, such as {what}. A policy decides "
+        "about the outputs of view.equations and nothing else; leave the others out of the dictionary."
+    )
 
 
 _ORIGINS: dict[int, tuple[weakref.ref[Any], Policy]] = {}
@@ -184,6 +210,11 @@ def as_policy(policy: Any) -> Policy:
     if isinstance(policy, type):
         raise PolicyTypeError(
             f"the class {policy.__name__} is no policy, but its instances may be: write {policy.__name__}(...)."
+        )
+    if isinstance(policy, ModuleType):
+        raise PolicyTypeError(
+            f"the module {policy.__name__} is no policy. Give a member of remat.policies, such as policies.dots or "
+            "policies.names('a', 'b'), or its string form, such as 'dots' or 'names:a,b'."
         )
     if not (isinstance(policy, Policy) or callable(policy)):
         raise PolicyTypeError(

@@ -23,6 +23,7 @@ __all__ = [
     "bind",
     "checkpoint_name",
     "dots_primitive_names",
+    "has_batch_dims",
     "jit_p",
     "name_p",
     "optimization_barrier",
@@ -41,7 +42,27 @@ CUSTOM_JVPS = frozenset({"custom_jvp_call"})
 HIGH_NAMES = frozenset({"CheckpointName", "CheckpointNameFwd"})
 HIGH_CHECKPOINTS = frozenset({"RematTraced"})
 
-dots_primitive_names = frozenset({"dot_general", "conv_general_dilated", "scaled_matmul_wrapper"})
+dots_primitive_names = frozenset(
+    "dot_general ragged_dot_general scaled_dot scaled_matmul scaled_matmul_wrapper symmetric_product "
+    "bcoo_dot_general bcsr_dot_general conv_general_dilated".split()
+)
+"""Products and convolutions, by the names that equations show."""
+
+
+def has_batch_dims(name: str, types: Any, params: dict[str, Any]) -> bool:
+    """Whether the product `name` of operands of these types has batch dimensions.
+
+    For a ragged product they are those of the `dot_general` it generalises: rows that are multiplied by the matrix of
+    their group have none. Scaled products always have one, which is of size one where there is nothing to batch.
+    """
+    if name == "ragged_dot_general":
+        params = {"dimension_numbers": params["ragged_dot_dimension_numbers"].dot_dimension_numbers}
+    if "dimension_numbers" in params:
+        _, (left, right) = params["dimension_numbers"]
+        return bool(left or right)
+    if name == "symmetric_product":
+        return len(types[0].shape) > 2
+    return types[0].shape[0] != 1
 
 
 class Opened(NamedTuple):

@@ -29,7 +29,7 @@ def decide(program: Linearized, warn: bool = True) -> dict[Value, Decision]:
             if warn:
                 where = view.region.source.text
                 warn_of_unknown_names(policy, view.equations, f"at {where}" if where else "")
-            decisions.update(checked_decisions(policy.decide(view), policy))
+            decisions.update(checked_decisions(policy, view))
     return decisions
 
 

@@ -61,7 +61,8 @@ class Strategy(Combinable):
         for level in view.program.levels():
             facts = facts_of(level)
             if view.region in facts.steps or view.region in facts.derivations:
-                held.update((v, SAVE) for v in self._held(facts, view, inside))
+                found = self._held(facts, view, inside)
+                held.update((v, SAVE) for v in found if facts.producer.get(v) in inside)
         return held
 
     def _held(self, facts: LevelFacts, view: RegionView, inside: Collection[Equation]) -> set[Value]:
