@@ -13,7 +13,6 @@ from collections.abc import Callable, Sequence
 from typing import Any, cast
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jax import dtypes
 
@@ -275,7 +274,7 @@ def _seed(fun: Callable[..., Any], value: Any, holomorphic: bool) -> Any:
             f"grad needs a floating point result, but {function_name(fun)} returned {short_text(result)}. Convert it "
             "to a float, or use remat.vjp; for complex results of holomorphic functions set holomorphic=True."
         )
-    return jnp.ones((), result.dtype)
+    return jax.lax.full_like(value, 1)
 
 
 def _renamed(new: Any, prefix: str, fun: Callable[..., Any]) -> Any:

@@ -17,7 +17,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 
 from remat import jax_compat
 from remat.ir.linearized import LinearEquation
@@ -25,6 +24,7 @@ from remat.ir.ops import Op, Primitive
 from remat.ir.program import Atom, Literal, Program, Value
 from remat.ir.rewrite import inline_calls, prune_program, select, used_values
 from remat.ir.types import is_differentiable
+from remat.jax_compat import cotangent_type, tangent_type
 from remat.lower import lower_rules
 from remat.trace import read_jaxpr
 
@@ -71,11 +71,7 @@ def cached(key: Hashable, make: Callable[[], Any]) -> Any:
 
 
 def params_key(op: Primitive) -> Hashable:
-    return (op.primitive, tuple(op.params.items()))
-
-
-def tangent_type(type: Any) -> Any:
-    return type.to_tangent_aval() if hasattr(type, "to_tangent_aval") else type
+    return (op.primitive, tuple(op.params.items()), op.context)
 
 
 def bind_op(op: Op, inputs: Sequence[Any]) -> list[Any]:
@@ -85,6 +81,8 @@ def bind_op(op: Op, inputs: Sequence[Any]) -> list[Any]:
 
 class _NoEquation:
     """Stands in for the equation where an op is applied on its own."""
+
+    outputs = ()
 
     class source:
         info = None
@@ -156,7 +154,7 @@ def pullback(op: Op, types: Sequence[Any], active: tuple[bool, ...]) -> Pullback
         return list(jax.tree.unflatten(tree, residuals)(cotangents))
 
     residual_types = [a.type for a in first.outputs[count:]]
-    cotangent_types = [tangent_type(a.type) for a, d in zip(first.outputs, flags, strict=False) if d]
+    cotangent_types = [cotangent_type(a.type) for a, d in zip(first.outputs, flags, strict=False) if d]
     second = make_program(backward, residual_types, cotangent_types)
     return Pullback(prune_program(first), prune_program(second), count, tuple(flags))
 
@@ -204,8 +202,8 @@ def _transpose(
 ) -> Transpose:
     linear_types = select(types, linear)
     coefficient_types = [t for t, is_linear in zip(types, linear, strict=True) if not is_linear]
-    out_types = [v.type for v in outputs]
-    floats = [is_differentiable(t) for t in out_types]  # a linear solve may also return an integer status
+    out_types = [cotangent_type(v.type) for v in outputs]
+    floats = [is_differentiable(v.type) for v in outputs]  # a linear solve may also return an integer status
 
     def turned(coefficients: list[Any], cotangents: list[Any]) -> list[Any]:
         if jax_compat.is_move(op.primitive, op.params) and all(present):
@@ -216,8 +214,8 @@ def _transpose(
             return select(bind_op(op, _interleave(chosen, coefficients, linear)), floats)
 
         given = iter(cotangents)
-        full = [next(given) if p else jnp.zeros(t.shape, t.dtype) for p, t in zip(present, out_types, strict=True)]
-        return list(jax.linear_transpose(apply, *linear_types)(select(full, floats)))
+        full = [next(given) if p else jax_compat.zeros_of(t) for p, t in zip(present, out_types, strict=True)]
+        return list(_turn(apply, linear_types, out_types)(select(full, floats)))
 
     cotangent_types = [t for t, p in zip(out_types, present, strict=True) if p]
     program = make_program(turned, coefficient_types, cotangent_types)
@@ -225,6 +223,15 @@ def _transpose(
     program.outputs = [o for o, d in zip(program.outputs, depends, strict=True) if d]
     program = prune_program(program)
     return Transpose(program, tuple(not d for d in depends), frozenset(used_values(program)))
+
+
+def _turn(apply: Callable[..., Any], types: Sequence[Any], out_types: Sequence[Any]) -> Callable[..., Any]:
+    """The transpose of a linear function. `jax.linear_transpose` wants cotangents of the types of the results; where
+    those are of other types (arrays that are reduced over mesh axes), it is the pullback, which is the same anywhere."""
+    if all(cotangent_type(t) == t for t in out_types):
+        return jax.linear_transpose(apply, *types)
+    _, pullback = jax.vjp(apply, *(jax_compat.zeros_of(t) for t in types))
+    return pullback
 
 
 def read_coefficients(equation: LinearEquation) -> list[Value]:

@@ -19,7 +19,8 @@ from remat.ir.region import Region
 from remat.ir.rewrite import Builder
 from remat.ir.source import UNKNOWN, Source
 from remat.ir.types import is_differentiable
-from remat.transforms.derivative import derivative, forward_map, pullback, tangent_type
+from remat.jax_compat import tangent_type
+from remat.transforms.derivative import derivative, forward_map, pullback
 
 Tangent = Value | None
 

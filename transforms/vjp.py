@@ -15,6 +15,7 @@ import numpy as np
 from jax import dtypes
 from jax.tree_util import keystr
 
+from remat import jax_compat
 from remat.errors import ArgumentTypeError
 from remat.ir.program import Program
 from remat.ir.types import is_differentiable, short_text
@@ -30,7 +31,6 @@ from remat.signature import (
     words_of,
 )
 from remat.trace import trace_arguments
-from remat.transforms.derivative import tangent_type
 from remat.transforms.split import Split, split_program
 
 
@@ -61,7 +61,7 @@ class Pullback:
         chosen = [c for c, take in zip(given, self.split.given) if take]
         found = iter(evaluate(self.split.second, [*residuals, *chosen]))
         results = [
-            next(found) if returned else zero_tangent(t)
+            next(found) if returned else zero_tangent(t, cotangent=True)
             for returned, t in zip(self.split.returned, self.input_types, strict=True)
         ]
         statics = dict.fromkeys(self.inputs.statics)
@@ -197,12 +197,11 @@ def split_auxiliary(
     return main, rest, n - len(main.statics)
 
 
-def zero_tangent(type: Any) -> Any:
-    """Zeros of the tangent type: float0 for integers, booleans and keys."""
+def zero_tangent(type: Any, cotangent: bool = False) -> Any:
+    """Zeros of the tangent (or cotangent) type: float0 for integers, booleans and keys."""
     if not is_differentiable(type):
         return np.zeros(type.shape, dtypes.float0)
-    tangent = tangent_type(type)
-    return jnp.zeros(tangent.shape, tangent.dtype)
+    return jax_compat.zeros_of(jax_compat.cotangent_type(type) if cotangent else jax_compat.tangent_type(type))
 
 
 def _check_tangent(where: str, name: str, x: Any, type: Any) -> Any:

@@ -203,7 +203,7 @@ class Level:
 
     def _cotangent_or_zeros(self, value: Value) -> Value:
         found = self.cotangents.pop(value, None)
-        return found if found is not None else self.builder.zeros(value.type)
+        return found if found is not None else self.builder.zeros(jax_compat.cotangent_type(value.type))
 
     def _accumulate(self, tangent: Value, cotangent: Value) -> None:
         known = self.cotangents.get(tangent)

@@ -15,7 +15,7 @@ from remat.ir.linearized import LinearCond, LinearEquation, Linearized
 from remat.ir.ops import Cond
 from remat.ir.program import Atom, Equation, Program, Value
 from remat.ir.rewrite import Builder, prune
-from remat.transforms.derivative import tangent_type
+from remat.jax_compat import cotangent_type, tangent_type
 from remat.transforms.forward import forward_equations
 from remat.transforms.linearize import Linearizer, Tangent, linearize_program, linearize_rules
 from remat.transforms.walk import Level, Resolved, StackedFrom, resolve_rules
@@ -88,7 +88,7 @@ def _walk(level: Level, branch: Linearized, op: LinearCond) -> tuple[list[Value]
     """Walk one branch; returns its arguments (cotangents or tangents) and its results, None where zero."""
     if level.backward:
         cotangents = [
-            Value(tangent_type(o.type)) if f else None for o, f in zip(branch.outputs, op.active_outputs, strict=True)
+            Value(cotangent_type(o.type)) if f else None for o, f in zip(branch.outputs, op.active_outputs, strict=True)
         ]
         results: Sequence[Any] = level.transpose(cotangents)
         arguments = [c for c in cotangents if c is not None]
@@ -107,7 +107,7 @@ def _present(walked: Sequence[tuple[list[Value], list[Atom | None]]]) -> list[bo
 def _targets(level: Level, branch: Linearized, op: LinearCond) -> list[Any]:
     """The types of the results of a walk."""
     if level.backward:
-        return [t.type for t in branch.tangents if t is not None]
+        return [cotangent_type(t.type) for t in branch.tangents if t is not None]
     return [tangent_type(o.type) for o, f in zip(branch.outputs, op.active_outputs, strict=True) if f]
 
 

@@ -6,7 +6,7 @@ from remat import jax_compat
 from remat.ir.ops import Scan
 from remat.ir.program import Atom, Program, Value
 from remat.ir.rewrite import Builder, prune, select
-from remat.transforms.derivative import tangent_type
+from remat.jax_compat import cotangent_type
 from remat.transforms.rules.scan_residuals import ScanResiduals
 from remat.transforms.rules.scan_shift import INDEX, IndexedReads, indices
 from remat.transforms.walk import Step
@@ -15,7 +15,7 @@ from remat.transforms.walk import Step
 def transposed_body(kept: ScanResiduals) -> Program:
     """(cotangents of outputs) -> (cotangents of tangent inputs), zeros where there are none; residuals are free."""
     flags = kept.op.active_outputs
-    cotangents = [Value(tangent_type(o.type)) if f else None for o, f in zip(kept.body.outputs, flags, strict=True)]
+    cotangents = [Value(cotangent_type(o.type)) if f else None for o, f in zip(kept.body.outputs, flags, strict=True)]
     results = kept.inner.transpose(cotangents)
     builder = Builder()
     builder.equations = kept.inner.equations_out
@@ -28,7 +28,7 @@ def transposed_step(kept: ScanResiduals, inner: Program) -> Step:
     n_constants, n_carry = sum(kept.op.active_constants), sum(kept.op.active_carry)
     tangents = [t for t in kept.body.tangents if t is not None]
     found = list(inner.outputs)
-    sums = [Value(t.type) for t in tangents[:n_constants]]
+    sums = [Value(cotangent_type(t.type)) for t in tangents[:n_constants]]
     stacks = [Value(jax_compat.stacked_type(v.type, kept.scan.length)) for v in indexed]
     number = Value(INDEX)
 
@@ -42,7 +42,7 @@ def transposed_step(kept: ScanResiduals, inner: Program) -> Step:
         for total, part in zip(sums, found[:n_constants], strict=True)
     ]
     rest = [
-        part if part is not None else builder.zeros(t.type)
+        part if part is not None else builder.zeros(cotangent_type(t.type))
         for part, t in zip(found[n_constants:], tangents[n_constants:], strict=True)
     ]
     carry_in, slice_out = rest[:n_carry], rest[n_carry:]
@@ -61,7 +61,10 @@ def transposed_step(kept: ScanResiduals, inner: Program) -> Step:
 
     def step(out: Builder, atoms: list[Atom], cotangents: list[Value | None]) -> list[Value | None]:
         values = dict(zip(residual_atoms, atoms, strict=True))
-        full = [c if c is not None else out.zeros(v.type) for c, v in zip(cotangents, kept.linear.outputs, strict=True)]
+        full = [
+            c if c is not None else out.zeros(cotangent_type(v.type))
+            for c, v in zip(cotangents, kept.linear.outputs, strict=True)
+        ]
         zero_sums = [out.zeros(s.type) for s in sums]
         order = out.instantiate(indices(kept.scan.length), []) if numbers else []
         inputs = [
