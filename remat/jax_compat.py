@@ -8,6 +8,7 @@ a scan by trees (`ft_in`) instead of counts. All of this is read through public 
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -18,6 +19,7 @@ from jax.ad_checkpoint import checkpoint_name
 from jax.extend import core as jex_core
 from jax.extend import source_info_util
 from jax.extend.core.primitives import jit_p, name_p
+from jax.interpreters.ad import zeros_like_aval
 
 __all__ = [
     "bind",
@@ -164,15 +166,8 @@ def inner_primitives(params: dict[str, Any]) -> frozenset[str]:
 def bind(primitive: Any, inputs: Any, params: dict[str, Any], info: Any = None, context: Any = None) -> list[Any]:
     """Apply a primitive to arrays or tracers, keeping the user's source line and name scope on the new equation."""
     parameters = primitive.get_bind_params(params)
-    if info is not None:
-        stack = source_info_util.current_name_stack() + info.name_stack
-        with source_info_util.user_context(info.traceback, name_stack=stack):
-            if context is not None:
-                with context.manager:
-                    out = primitive.bind(*inputs, **parameters)
-            else:
-                out = primitive.bind(*inputs, **parameters)
-    else:
+    where = contextlib.nullcontext() if info is None else with_source(info)
+    with where, contextlib.nullcontext() if context is None else context.manager:
         out = primitive.bind(*inputs, **parameters)
     return list(out) if primitive.multiple_results else [out]
 
@@ -186,6 +181,41 @@ def with_source(info: Any) -> Any:
     """A context in which JAX records `info` as the place that equations come from."""
     stack = source_info_util.current_name_stack() + info.name_stack
     return source_info_util.user_context(info.traceback, name_stack=stack)
+
+
+def on_mesh_of(type: Any) -> Any:
+    """A context in which values of this type may be computed: code that is inlined out of `jax.sharding.auto_axes` has
+    types on another mesh than its surroundings."""
+    mesh = getattr(getattr(type, "sharding", None), "mesh", None)
+    if mesh is None or mesh.empty or mesh == jax.sharding.get_abstract_mesh():
+        return contextlib.nullcontext()
+    return jax.sharding.use_abstract_mesh(mesh)
+
+
+def zeros_of(type: Any) -> Any:
+    """Zeros of a whole type: shape, dtype, weak type, sharding, memory, and how they vary over the mesh axes that are
+    manual (those of `shard_map`)."""
+    with on_mesh_of(type):
+        zeros = zeros_like_aval(type)
+        kind = getattr(type, "manual_axis_type", None)
+        if kind is not None and kind.reduced:
+            zeros = jax.lax.pcast(zeros, tuple(kind.reduced), to="reduced")
+        if kind is not None and kind.unreduced:
+            axes = tuple(kind.unreduced)
+            zeros = jax.lax.pcast(jax.lax.pcast(zeros, axes, to="varying"), axes, to="unreduced")
+        space = getattr(type, "memory_space", None)
+        return zeros if space == jax.typeof(zeros).memory_space else move(zeros, space)
+
+
+def tangent_type(type: Any) -> Any:
+    """The type of tangents of values of this type."""
+    return type.to_tangent_aval() if hasattr(type, "to_tangent_aval") else type
+
+
+def cotangent_type(type: Any) -> Any:
+    """The type of cotangents of values of this type, or of their tangents: what is `reduced` over mesh axes has a
+    cotangent that is still to be reduced over them."""
+    return type.to_ct_aval() if hasattr(type, "to_ct_aval") else tangent_type(type)
 
 
 def optimization_barrier(inputs: list[Any]) -> list[Any]:
@@ -255,13 +285,7 @@ def policy_names(policy: Callable[..., Any]) -> tuple[frozenset[Any], frozenset[
 
 def stacked_type(type: Any, length: int) -> Any:
     """The type of `length` values of this type along a new leading axis."""
-    shape = (length, *type.shape)
-    sharding = getattr(type, "sharding", None)
-    mesh = getattr(sharding, "mesh", None)
-    if sharding is not None and mesh is not None and not mesh.empty:
-        spec = jax.sharding.PartitionSpec(None, *sharding.spec)
-        return type.update(shape=shape, sharding=sharding.update(spec=spec), weak_type=False)
-    return type.update(shape=shape, weak_type=False)
+    return type.inc_rank(length, 0).update(weak_type=False)
 
 
 def reduce_precision(dtype: Any) -> tuple[Any, dict[str, Any]]:
@@ -302,11 +326,6 @@ def _constrain(x: Any, sharding: Any) -> Any:
 def orders_by_barriers() -> bool:
     """Whether XLA's CPU compiler lets optimization barriers decide the order of work (that of jax 0.10 does not)."""
     return jax.__version_info__ >= (0, 12)
-
-
-def zeros_of(type: Any) -> Any:
-    """Zeros of that type."""
-    return jnp.zeros(type.shape, type.dtype)
 
 
 def is_reference(x: Any) -> bool:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import enum
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import jax
@@ -150,7 +150,11 @@ def _as_array(literal: Literal) -> Any:
 
 
 def _primitive(op: Primitive, equation: Equation, inputs: list[Any]) -> list[Any]:
-    return jax_compat.bind(op.primitive, inputs, op.params, equation.source.info, op.context)
+    info = equation.source.info
+    if op.context is not None or not equation.outputs:
+        return jax_compat.bind(op.primitive, inputs, op.params, info, op.context)
+    with jax_compat.on_mesh_of(equation.outputs[0].type):
+        return jax_compat.bind(op.primitive, inputs, op.params, info)
 
 
 def _name(op: Name, equation: Equation, inputs: list[Any]) -> list[Any]:
@@ -158,10 +162,14 @@ def _name(op: Name, equation: Equation, inputs: list[Any]) -> list[Any]:
         return [jax_compat.checkpoint_name(inputs[0], op.tag)]
 
 
-def _at(equation: Equation) -> Any:
-    """A context in which JAX records the user's line for what is bound; without it, lines of this file."""
+@contextlib.contextmanager
+def _at(equation: Equation) -> Iterator[None]:
+    """A context in which JAX records the user's line for what is bound (without it, lines of this file), and on the
+    mesh that the results are on."""
     info = equation.source.info
-    return contextlib.nullcontext() if info is None else jax_compat.with_source(info)
+    source = contextlib.nullcontext() if info is None else jax_compat.with_source(info)
+    with source, jax_compat.on_mesh_of(equation.outputs[0].type) if equation.outputs else contextlib.nullcontext():
+        yield
 
 
 def _call(op: Call, equation: Equation, inputs: list[Any]) -> list[Any]:
@@ -240,14 +248,15 @@ def _where(flags: Any, new: Any, old: Any) -> Any:
 
 
 def _to_memory(op: ToMemory, equation: Equation, inputs: list[Any]) -> list[Any]:
-    return [jax_compat.to_memory(inputs[0], op.kind)]
+    with jax_compat.on_mesh_of(equation.outputs[0].type):
+        return [jax_compat.to_memory(inputs[0], op.kind)]
 
 
 def _zeros(op: Zeros, equation: Equation, inputs: list[Any]) -> list[Any]:
     type = op.type
     if dtypes.issubdtype(type.dtype, dtypes.prng_key):
         return [_zero_keys(type)]
-    return [jnp.zeros(type.shape, type.dtype)]
+    return [jax_compat.zeros_of(type)]
 
 
 def _zero_keys(type: Any) -> Any:
@@ -262,7 +271,8 @@ def _zero_keys(type: Any) -> Any:
 
 
 def _barrier(op: Barrier, equation: Equation, inputs: list[Any]) -> list[Any]:
-    return jax_compat.optimization_barrier(inputs)
+    with jax_compat.on_mesh_of(equation.outputs[0].type):
+        return jax_compat.optimization_barrier(inputs)
 
 
 lower_rules: dict[type[Op], Callable[[Any, Equation, list[Any]], list[Any]]] = {

@@ -15,6 +15,7 @@ from remat.ir.linearized import Linearized
 from remat.ir.program import Atom, Program, Value
 from remat.ir.rewrite import prune
 from remat.ir.types import size_in_bytes
+from remat.jax_compat import cotangent_type
 from remat.transforms.decide import decide
 from remat.transforms.forward import forward_equations, ordered_residuals, redundant_residuals
 from remat.transforms.linearize import linearize_program
@@ -105,7 +106,7 @@ def _walk(
     """One walk; returns the level, the arguments of the second program, which are given, and its results."""
     level = Level(linearized, decisions, backward)
     if backward:
-        cotangents = [None if t is None else Value(t.type) for t in linearized.tangent_outputs]
+        cotangents = [None if t is None else Value(cotangent_type(t.type)) for t in linearized.tangent_outputs]
         arguments = [c for c in cotangents if c is not None]
         return level, arguments, tuple(c is not None for c in cotangents), level.transpose(cotangents)
     tangents = linearized.tangents

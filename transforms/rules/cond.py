@@ -15,7 +15,7 @@ from remat.ir.linearized import LinearCond, LinearEquation, Linearized
 from remat.ir.ops import Cond
 from remat.ir.program import Atom, Equation, Program, Value
 from remat.ir.rewrite import Builder, prune, select
-from remat.transforms.derivative import tangent_type
+from remat.jax_compat import cotangent_type, tangent_type
 from remat.transforms.forward import forward_equations
 from remat.transforms.linearize import Linearizer, Tangent, linearize_program, linearize_rules
 from remat.transforms.liveness import spread_flags
@@ -93,7 +93,7 @@ def _walk(
     """Walk one branch whose flagged outputs are live, and flagged tangents of operands in any branch. Returns its
     arguments and its results, with None where nothing is live, or is zero."""
     if level.backward:
-        cotangents = [Value(tangent_type(o.type)) if f else None for o, f in zip(branch.outputs, live, strict=True)]
+        cotangents = [Value(cotangent_type(o.type)) if f else None for o, f in zip(branch.outputs, live, strict=True)]
         results: Sequence[Any] = level.transpose(cotangents)
         found = [r for r, t in zip(results, branch.tangents, strict=True) if t is not None]
         return select(cotangents, op.active_outputs), found
@@ -105,7 +105,7 @@ def _result_types(level: Level, op: LinearCond) -> list[Any]:
     """The types of the results of a walk."""
     branch = op.branches[0]
     if level.backward:
-        return [t.type for t in branch.tangents if t is not None]
+        return [cotangent_type(t.type) for t in branch.tangents if t is not None]
     return [tangent_type(o.type) for o in select(branch.outputs, op.active_outputs)]
 
 

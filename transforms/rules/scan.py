@@ -12,7 +12,7 @@ from __future__ import annotations
 from remat.ir.linearized import LinearEquation, LinearScan
 from remat.ir.ops import Scan
 from remat.ir.program import Atom, Equation
-from remat.transforms.derivative import tangent_type
+from remat.jax_compat import tangent_type
 from remat.transforms.linearize import Linearizer, Tangent, linearize_program, linearize_rules
 from remat.transforms.rules.scan_residuals import ScanResiduals
 from remat.transforms.rules.scan_steps import tangent_body, tangent_step, transposed_body, transposed_step

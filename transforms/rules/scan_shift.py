@@ -16,7 +16,6 @@ from jax import lax
 from jax.core import ShapedArray
 
 from remat.ir.linearized import Linearized
-from remat.ir.ops import Primitive
 from remat.ir.program import Atom, Equation, Literal, Program, Value
 from remat.ir.rewrite import Builder, prune
 from remat.ir.traits import is_memory_bound
@@ -26,6 +25,7 @@ MAX_CHAIN = 64
 """Longer chains are not rebuilt: each equation of one is a pass over memory."""
 
 INDEX = ShapedArray((), jnp.dtype("int32"))
+BOOLEAN = ShapedArray((), jnp.dtype("bool"))
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,10 +80,7 @@ class IndexedReads:
                 (env[value],) = builder.instantiate(pick, [stack, previous])
         for chain, initial in zip(self.chains, self.initial, strict=True):
             rebuilt = _stamp(builder, chain, env)
-            op = Primitive(lax.select_n_p, {})
-            builder.equations.append(
-                Equation(op, [is_first, rebuilt, initial], [chain.carried], builder.source, builder.region)
-            )
+            builder.define(_choose(chain.carried.type), [is_first, rebuilt, initial], [chain.carried])
 
 
 def _stamp(builder: Builder, chain: Chain, env: dict[Value, Atom]) -> Atom:
@@ -100,6 +97,11 @@ def _stamp(builder: Builder, chain: Chain, env: dict[Value, Atom]) -> Atom:
 def _neighbour(first: int, before: int) -> Program:
     """index -> (whether it is the first iteration, the index of the iteration before or itself)."""
     return make_program(lambda i: [i == first, jnp.where(i == first, i, i + before)], [INDEX])
+
+
+def _choose(type: Any) -> Program:
+    """(flag, value, other value) -> the other value where the flag is set."""
+    return make_program(lambda flag, x, y: [lax.select_n(flag, x, y)], [BOOLEAN, type, type])
 
 
 def _pick(stack: Any) -> Program:

@@ -14,7 +14,7 @@ from remat import jax_compat
 from remat.ir.ops import Scan
 from remat.ir.program import Atom, Program, Value
 from remat.ir.rewrite import Builder, prune, select
-from remat.transforms.derivative import tangent_type
+from remat.jax_compat import cotangent_type, tangent_type
 from remat.transforms.rules.scan_residuals import ScanResiduals
 from remat.transforms.rules.scan_shift import INDEX, IndexedReads, indices
 from remat.transforms.walk import Step
@@ -33,7 +33,7 @@ class SecondBody:
 def transposed_body(kept: ScanResiduals) -> SecondBody:
     """Cotangents of live outputs -> cotangents of inputs."""
     flags = kept.live.outputs
-    cotangents = [Value(tangent_type(o.type)) if f else None for o, f in zip(kept.body.outputs, flags, strict=True)]
+    cotangents = [Value(cotangent_type(o.type)) if f else None for o, f in zip(kept.body.outputs, flags, strict=True)]
     return SecondBody(cotangents, kept.inner.transpose(cotangents), kept.inner.equations_out)
 
 
@@ -46,7 +46,7 @@ def transposed_step(kept: ScanResiduals, inner: SecondBody) -> Step:
     given = [v for v in inner.given[scan.carry_count :] if v is not None]
     parts = [(p, t) for p, t in zip(inner.found[:k], kept.body.tangents) if p is not None and t is not None]
     slice_out = [p for p in inner.found[n:] if p is not None]
-    sums = [Value(t.type) for _, t in parts]
+    sums = [Value(cotangent_type(t.type)) for _, t in parts]
     stacks = [Value(jax_compat.stacked_type(v.type, scan.length)) for v in indexed]
     number = Value(INDEX)
 
