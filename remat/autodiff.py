@@ -35,7 +35,7 @@ from remat.signature import (
     leaf_text,
     tree_text,
 )
-from remat.trace import VALUE_ERRORS
+from remat.trace import VALUE_ERRORS, values_at_hand
 from remat.transforms.vjp import LinearFunction, VjpFunction, without_statics
 
 source_info_util.register_exclusion(__file__)
@@ -241,7 +241,11 @@ def _differentiated(
 
     def traced(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         arguments = flatten_arguments(fun, args, kwargs, _is_not_a_size)
-        return Call(fun, marks, with_jax, None, has_aux)(arguments)
+        token = values_at_hand.set(True)
+        try:
+            return Call(fun, marks, with_jax, None, has_aux)(arguments)
+        finally:
+            values_at_hand.reset(token)
 
     def closed_over(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         def partial(*parts: Any) -> Any:

@@ -7,6 +7,7 @@ program and extra inputs of the nested one, so that nested programs are closed.
 from __future__ import annotations
 
 import contextlib
+import contextvars
 import inspect
 import re
 from collections.abc import Callable, Iterator, Sequence
@@ -78,7 +79,17 @@ def flat_like(flat: Any, fun: Callable[..., Any]) -> None:
     flat.__signature__ = inspect.Signature([inspect.Parameter("leaves", inspect.Parameter.VAR_POSITIONAL)])
 
 
+class ValueNeeded(Exception):
+    """A value is needed where the function is traced with types in place of values that are at hand."""
+
+
+values_at_hand: contextvars.ContextVar[bool] = contextvars.ContextVar("values_at_hand", default=False)
+"""Whether a function is being traced with types in place of values that are at hand, so that one that asks for a value
+(as a static argument) can be traced again with the values."""
+
+
 VALUE_ERRORS = (
+    ValueNeeded,
     jax.errors.ConcretizationTypeError,
     jax.errors.NonConcreteBooleanIndexError,
     jax.errors.TracerArrayConversionError,
