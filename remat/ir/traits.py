@@ -24,6 +24,11 @@ def is_view_or_cast(op: Op) -> bool:
     return isinstance(op, Name) or (isinstance(op, Primitive) and row_of(op).kind in ("view", "cast"))
 
 
+def is_product(op: Op) -> bool:
+    """Whether it is a dot product or a convolution."""
+    return isinstance(op, Primitive) and op.name in jax_compat.dots_primitive_names
+
+
 def is_memory_bound(op: Op) -> bool:
     """Whether computing it again costs about as much as reading its result. A function with a derivative rule of its
     own, such as `jax.nn.relu`, is what it consists of."""
