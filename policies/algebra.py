@@ -70,6 +70,9 @@ class Either(Combinable):
     def mentioned_names(self) -> frozenset[Any]:
         return frozenset().union(*(getattr(p, "mentioned_names", ()) for p in self.policies))
 
+    def parts(self, view: RegionView) -> list[tuple[Policy, RegionView]]:
+        return [(policy, view) for policy in self.policies]
+
     def __str__(self) -> str:
         return "|".join(map(str, self.policies))
 

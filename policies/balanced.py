@@ -18,9 +18,10 @@ from remat.errors import PolicyError
 from remat.ir.linearized import Linearized
 from remat.ir.ops import Op
 from remat.ir.primitive_table import BY_NAME, CHEAP_NAMES
-from remat.ir.program import Value
+from remat.ir.program import Equation, Value
 from remat.ir.region import Region
-from remat.ir.traits import inner_names, is_memory_bound
+from remat.ir.traits import inner_names, is_batched_product, is_memory_bound
+from remat.ir.types import size_in_bytes
 from remat.policies.algebra import Combinable
 from remat.policies.base import check_name_list
 from remat.policies.burn.strategies import BalancedCheckpointing
@@ -33,6 +34,10 @@ NO_REVERSE_DERIVATIVE = (NotImplementedError, TypeError, ValueError)
 """What is raised for an operation that has no derivative in reverse. By JAX: NotImplementedError for a primitive
 without the rule, ValueError for callbacks and foreign calls, TypeError for a custom rule of the other mode. By remat:
 `ReverseModeError`, a ValueError, for loops of unknown length."""
+
+MUCH_LARGER = 4
+"""A batched product is recomputed if its result has more bytes than its operands have together, times this. A rule of
+thumb: for the scores of attention it means sequences of more than eight times the size of a head."""
 
 Plan = Callable[[RegionView], dict[Value, Decision]]
 
@@ -64,7 +69,18 @@ class Balanced(Combinable):
         return plans if self.compute_bound or self.memory_bound else [*plans, BalancedCheckpointing().decide]
 
     def _literal(self, view: RegionView) -> dict[Value, Decision]:
-        return {v: SAVE for e in view.equations if not self.is_memory_bound(e.op) for v in e.outputs}
+        return {v: SAVE for e in view.equations if self._is_kept(e) for v in e.outputs}
+
+    def _is_kept(self, equation: Equation) -> bool:
+        return not self.is_memory_bound(equation.op) and not self._is_spread(equation)
+
+    def _is_spread(self, equation: Equation) -> bool:
+        """Whether it is a batched product of a result that is much larger than its operands, such as the scores of
+        attention over long sequences: few terms are summed for each element that keeping it would store."""
+        types = [a.type for a in equation.inputs]
+        if "dot_general" in self.compute_bound or not is_batched_product(equation.op, types):
+            return False
+        return size_in_bytes(equation.outputs[0].type) > MUCH_LARGER * sum(map(size_in_bytes, types))
 
     def _with_substitution(self, view: RegionView) -> dict[Value, Decision]:
         return substituted(self._literal(view), view, self.is_memory_bound)
@@ -115,7 +131,8 @@ def balanced(compute_bound: Iterable[str] = (), memory_bound: Iterable[str] = ()
     It wins where element-wise chains follow matrix products and convolutions (activations, normalizations, dropout,
     attention scores): they are recomputed at the cost of reading memory. It does not win much where nearly every result
     is that of a reduction, gather or product; there, choose by names or a budget. It keeps the results of batched
-    products, such as attention scores, which `dots_no_batch` does not.
+    products, such as attention scores, which `dots_no_batch` does not, unless they are more than four times as large as
+    both operands together. A product that sums over nothing counts as element-wise.
 
     **Arguments**
 

@@ -31,6 +31,11 @@ class DotsSaveable(PerEquation):
     def as_jax(self) -> Callable[..., Any]:
         return self  # JAX's own knows fewer products
 
+    @property
+    def is_about_products(self) -> bool:
+        """Whether the user is told when it keeps none of the products that it sees."""
+        return True
+
     def __str__(self) -> str:
         return "dots" if self.batch_dims else "dots_no_batch"
 
@@ -53,6 +58,10 @@ class OffloadDotWithNoBatchDims(PerEquation):
 
     @property
     def may_offload(self) -> bool:
+        return True
+
+    @property
+    def is_about_products(self) -> bool:
         return True
 
     def as_jax(self) -> Callable[..., Any]:

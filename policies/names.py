@@ -126,6 +126,11 @@ class SaveAndOffloadOnlyTheseNames(PerEquation):
     def may_offload(self) -> bool:
         return True
 
+    @property
+    def offloaded_names(self) -> frozenset[Any]:
+        """Names of values that the user is told of when they are kept in place."""
+        return self.names_which_can_be_offloaded
+
     def as_jax(self) -> Callable[..., Any]:
         return jax.checkpoint_policies.save_and_offload_only_these_names(
             names_which_can_be_saved=sorted(self.names_which_can_be_saved, key=str),

@@ -32,8 +32,13 @@ class Within(Combinable):
             )
 
     def decide(self, view: RegionView) -> dict[Value, Decision]:
-        inside = [e for e in view.equations if self.contains(e)]
-        return self.policy.decide(dataclasses.replace(view, equations=inside))
+        return self.policy.decide(self._inside(view))
+
+    def _inside(self, view: RegionView) -> RegionView:
+        return dataclasses.replace(view, equations=[e for e in view.equations if self.contains(e)])
+
+    def parts(self, view: RegionView) -> list[tuple[Policy, RegionView]]:
+        return [(self.policy, self._inside(view))]
 
     def contains(self, equation: Equation) -> bool:
         if f"/{self.scope}/" in f"/{equation.source.scope}/":
@@ -57,8 +62,13 @@ class ScanBody(Combinable):
 
     def decide(self, view: RegionView) -> dict[Value, Decision]:
         outside = {v: SAVE for e in view.equations if e not in view.in_loops for v in e.outputs}
-        inside = [e for e in view.equations if e in view.in_loops]
-        return {**outside, **self.policy.decide(dataclasses.replace(view, equations=inside))}
+        return {**outside, **self.policy.decide(self._inside(view))}
+
+    def _inside(self, view: RegionView) -> RegionView:
+        return dataclasses.replace(view, equations=[e for e in view.equations if e in view.in_loops])
+
+    def parts(self, view: RegionView) -> list[tuple[Policy, RegionView]]:
+        return [(self.policy, self._inside(view))]
 
     @property
     def mentioned_names(self) -> frozenset[Any]:

@@ -32,6 +32,9 @@ class Substituting(Combinable):
     def decide(self, view: RegionView) -> dict[Value, Decision]:
         return substituted(self.policy.decide(view), view)
 
+    def parts(self, view: RegionView) -> list[tuple[Policy, RegionView]]:
+        return [(self.policy, view)]
+
     @property
     def mentioned_names(self) -> frozenset[Any]:
         return getattr(self.policy, "mentioned_names", frozenset())

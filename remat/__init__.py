@@ -15,9 +15,11 @@ from remat.checkpoint import checkpoint as checkpoint
 from remat.checkpoint import checkpoint as remat  # noqa: F401
 from remat.checkpoint import checkpoint_name as checkpoint_name
 from remat.checkpoint import checkpoint_name as name  # noqa: F401
+from remat.errors import OverriddenPolicyWarning as OverriddenPolicyWarning
 from remat.errors import RematError as RematError
 from remat.errors import RematWarning as RematWarning
 from remat.errors import UnknownNameWarning as UnknownNameWarning
+from remat.errors import UselessPolicyWarning as UselessPolicyWarning
 from remat.inspect.requirements import Requirements as Requirements
 from remat.inspect.requirements import requirements as requirements
 from remat.inspect.residuals import Residual as Residual

@@ -128,6 +128,17 @@ class JaxPolicy:
         found = jax_compat.policy_names(self.callable)
         return frozenset().union(*found) if found else frozenset()
 
+    @property
+    def offloaded_names(self) -> frozenset[Any]:
+        """Names of values that the user is told of when they are kept in place."""
+        found = jax_compat.policy_names(self.callable)
+        return found[1] if found else frozenset()
+
+    @property
+    def is_about_products(self) -> bool:
+        """Whether the user is told when it keeps none of the products that it sees."""
+        return self.callable is jax.checkpoint_policies.dots_with_no_batch_dims_saveable
+
     def __str__(self) -> str:
         return getattr(self.callable, "__qualname__", repr(self.callable)).replace(".<locals>.policy", "")
 

@@ -45,3 +45,11 @@ class RematWarning(UserWarning):
 
 class UnknownNameWarning(RematWarning):
     """A policy asks for a name that the function never uses."""
+
+
+class UselessPolicyWarning(RematWarning):
+    """A policy does nothing of what it is for: it keeps none of the products that it sees, or moves nothing away."""
+
+
+class OverriddenPolicyWarning(RematWarning):
+    """A policy around checkpoints keeps more than their own policies would."""

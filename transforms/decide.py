@@ -65,7 +65,7 @@ def warn_of_unknown_names(policy: Policy, equations: Iterable[Equation], where: 
     unknown = sorted((n for n in mentioned if n not in seen), key=str)
     if unknown:
         text = unknown_names_text(policy, unknown, seen, where)
-        warnings.warn(UnknownNameWarning(text), stacklevel=_user_stacklevel())
+        warn_user(UnknownNameWarning(text))
     return bool(unknown)
 
 
@@ -79,6 +79,11 @@ def unknown_names_text(policy: Policy, unknown: list[Any], seen: list[Any], wher
         f"function uses {'that name' if len(unknown) == 1 else 'those names'}. Names used: {names}. "
         f"{hint if close else 'Name a value with remat.checkpoint_name, or take the name out of the policy.'}"
     )
+
+
+def warn_user(warning: Warning) -> None:
+    """Give a warning at the line of the user's code that we were called from."""
+    warnings.warn(warning, stacklevel=_user_stacklevel())
 
 
 def _user_stacklevel() -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import remat.transforms.rules.cond
@@ -19,6 +20,8 @@ from remat.jax_compat import cotangent_type
 from remat.transforms.decide import decide
 from remat.transforms.forward import forward_equations, ordered_residuals, redundant_residuals
 from remat.transforms.linearize import linearize_program
+from remat.transforms.override import warn_of_overriding
+from remat.transforms.useless import warn_of_useless_policies
 from remat.transforms.walk import Level
 
 
@@ -70,6 +73,10 @@ def split(linearized: Linearized, decisions: dict[Value, Decision], backward: bo
     two is recomputed in a second walk.
     """
     level, arguments, given, results = _walk_without_redundance(linearized, decisions, backward)
+    if backward:
+        warn_of_useless_policies(linearized, level)
+        count = partial(kept_bytes, linearized)
+        warn_of_overriding(linearized, level, decisions, _kept_bytes(linearized, level), count)
     kept = ordered_residuals(level)
     stored = [level.residuals[v] for v in kept]
 
@@ -84,7 +91,10 @@ def split(linearized: Linearized, decisions: dict[Value, Decision], backward: bo
 
 def kept_bytes(linearized: Linearized, decisions: dict[Value, Decision]) -> int:
     """How many bytes would be kept for the backward pass, what the caller holds anyway left out."""
-    level, *_ = _walk_without_redundance(linearized, decisions, True)
+    return _kept_bytes(linearized, _walk_without_redundance(linearized, decisions, True)[0])
+
+
+def _kept_bytes(linearized: Linearized, level: Level) -> int:
     held = {*linearized.inputs, *(v for v, _ in linearized.constants)}
     return sum(size_in_bytes(stored.type) for value, stored in level.residuals.items() if value not in held)
 

@@ -27,7 +27,10 @@ from remat.ir.types import size_in_bytes
 from remat.testing import assert_trees_close, check_gradients
 
 # A program may use none of the names its policy asks for; that warning has tests of its own.
-pytestmark = pytest.mark.filterwarnings("ignore::remat.UnknownNameWarning")
+pytestmark = [
+    pytest.mark.filterwarnings(f"ignore::remat.{kind}Warning")
+    for kind in ("UnknownName", "UselessPolicy", "OverriddenPolicy")
+]
 
 RTOL, ATOL = 1e-7, 1e-9
 Array = Any
