@@ -16,6 +16,7 @@ import jax
 import numpy as np
 from jax import dtypes
 
+from remat import jax_compat
 from remat.checkpoint import checkpoint
 from remat.errors import ArgumentError, ArgumentTypeError, DifferentiationError
 from remat.ir.types import short_text
@@ -274,7 +275,7 @@ def _seed(fun: Callable[..., Any], value: Any, holomorphic: bool) -> Any:
             f"grad needs a floating point result, but {function_name(fun)} returned {short_text(result)}. Convert it "
             "to a float, or use remat.vjp; for complex results of holomorphic functions set holomorphic=True."
         )
-    return jax.lax.full_like(value, 1)
+    return jax.lax.full_like(value, 1, sharding=jax_compat.cotangent_type(result).sharding)
 
 
 def _renamed(new: Any, prefix: str, fun: Callable[..., Any]) -> Any:

@@ -227,7 +227,7 @@ def _transpose(
 
 def _turn(apply: Callable[..., Any], types: Sequence[Any], out_types: Sequence[Any]) -> Callable[..., Any]:
     """The transpose of a linear function. `jax.linear_transpose` wants cotangents of the types of the results; where
-    those are of other types (arrays that are reduced over mesh axes), it is the pullback, which is the same anywhere."""
+    those are of other types (of arrays reduced over mesh axes), it is the pullback, which is the same anywhere."""
     if all(cotangent_type(t) == t for t in out_types):
         return jax.linear_transpose(apply, *types)
     _, pullback = jax.vjp(apply, *(jax_compat.zeros_of(t) for t in types))
@@ -248,7 +248,8 @@ def read_coefficients(equation: LinearEquation) -> list[Value]:
 def make_program(fun: Callable[..., Any], *types: Any) -> Program:
     """Trace a function of (lists of) types into a program without calls. A single list is spread over arguments."""
     arguments = types[0] if len(types) == 1 else types
-    return inline_calls(read_jaxpr(jax.make_jaxpr(fun)(*arguments)))
+    with jax_compat.on_mesh_of(jax.tree.leaves(arguments)):
+        return inline_calls(read_jaxpr(jax.make_jaxpr(fun)(*arguments)))
 
 
 def _depends_on(program: Program, roots: set[Value]) -> list[bool]:

@@ -58,6 +58,7 @@ def transposed_step(kept: ScanResiduals, inner: Program) -> Step:
     slice_types = [jax_compat.stacked_type(a.type, kept.scan.length) for a in slice_out]
     types = [*(v.type for v in carried), *(s.type for s in sums), *slice_types]
     residual_atoms = kept.residual_atoms
+    counted = indices(kept.scan.length)
 
     def step(out: Builder, atoms: list[Atom], cotangents: list[Value | None]) -> list[Value | None]:
         values = dict(zip(residual_atoms, atoms, strict=True))
@@ -66,7 +67,7 @@ def transposed_step(kept: ScanResiduals, inner: Program) -> Step:
             for c, v in zip(cotangents, kept.linear.outputs, strict=True)
         ]
         zero_sums = [out.zeros(s.type) for s in sums]
-        order = out.instantiate(indices(kept.scan.length), []) if numbers else []
+        order = out.instantiate(counted, []) if numbers else []
         inputs = [
             *(values[r] for r in [*constant, *indexed]),
             *full[:n_carry],
