@@ -9,7 +9,7 @@ a scan by trees (`ft_in`) instead of counts. All of this is read through public 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -183,11 +183,15 @@ def with_source(info: Any) -> Any:
     return source_info_util.user_context(info.traceback, name_stack=stack)
 
 
-def on_mesh_of(type: Any) -> Any:
-    """A context in which values of this type may be computed: code that is inlined out of `jax.sharding.auto_axes` has
-    types on another mesh than its surroundings."""
-    mesh = getattr(getattr(type, "sharding", None), "mesh", None)
-    if mesh is None or mesh.empty or mesh == jax.sharding.get_abstract_mesh():
+def on_mesh_of(types: Iterable[Any]) -> Any:
+    """A context in which values of these types may be computed: code that is inlined out of `jax.sharding.auto_axes`
+    has types on another mesh than its surroundings."""
+    meshes = (getattr(getattr(type, "sharding", None), "mesh", None) for type in types)
+    mesh = next((m for m in meshes if m is not None and not m.empty), None)
+    if mesh is None:
+        return contextlib.nullcontext()
+    current = jax.sharding.get_abstract_mesh()
+    if mesh == current or (mesh.are_all_axes_auto and (current.empty or current.are_all_axes_auto)):
         return contextlib.nullcontext()
     return jax.sharding.use_abstract_mesh(mesh)
 
@@ -195,7 +199,7 @@ def on_mesh_of(type: Any) -> Any:
 def zeros_of(type: Any) -> Any:
     """Zeros of a whole type: shape, dtype, weak type, sharding, memory, and how they vary over the mesh axes that are
     manual (those of `shard_map`)."""
-    with on_mesh_of(type):
+    with on_mesh_of([type]):
         zeros = zeros_like_aval(type)
         kind = getattr(type, "manual_axis_type", None)
         if kind is not None and kind.reduced:

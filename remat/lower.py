@@ -151,9 +151,9 @@ def _as_array(literal: Literal) -> Any:
 
 def _primitive(op: Primitive, equation: Equation, inputs: list[Any]) -> list[Any]:
     info = equation.source.info
-    if op.context is not None or not equation.outputs:
+    if op.context is not None:
         return jax_compat.bind(op.primitive, inputs, op.params, info, op.context)
-    with jax_compat.on_mesh_of(equation.outputs[0].type):
+    with _mesh(equation):
         return jax_compat.bind(op.primitive, inputs, op.params, info)
 
 
@@ -168,8 +168,12 @@ def _at(equation: Equation) -> Iterator[None]:
     mesh that the results are on."""
     info = equation.source.info
     source = contextlib.nullcontext() if info is None else jax_compat.with_source(info)
-    with source, jax_compat.on_mesh_of(equation.outputs[0].type) if equation.outputs else contextlib.nullcontext():
+    with source, _mesh(equation):
         yield
+
+
+def _mesh(equation: Equation) -> Any:
+    return jax_compat.on_mesh_of(v.type for v in equation.outputs)
 
 
 def _call(op: Call, equation: Equation, inputs: list[Any]) -> list[Any]:
@@ -248,7 +252,7 @@ def _where(flags: Any, new: Any, old: Any) -> Any:
 
 
 def _to_memory(op: ToMemory, equation: Equation, inputs: list[Any]) -> list[Any]:
-    with jax_compat.on_mesh_of(equation.outputs[0].type):
+    with _mesh(equation):
         return [jax_compat.to_memory(inputs[0], op.kind)]
 
 
@@ -271,7 +275,7 @@ def _zero_keys(type: Any) -> Any:
 
 
 def _barrier(op: Barrier, equation: Equation, inputs: list[Any]) -> list[Any]:
-    with jax_compat.on_mesh_of(equation.outputs[0].type):
+    with _mesh(equation):
         return jax_compat.optimization_barrier(inputs)
 
 

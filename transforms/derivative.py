@@ -263,7 +263,8 @@ def read_coefficients(equation: LinearEquation) -> list[Value]:
 def make_program(fun: Callable[..., Any], *types: Any) -> Program:
     """Trace a function of (lists of) types into a program without calls. A single list is spread over arguments."""
     arguments = types[0] if len(types) == 1 else types
-    return inline_calls(read_jaxpr(jax.make_jaxpr(fun)(*arguments)))
+    with jax_compat.on_mesh_of(jax.tree.leaves(arguments)):
+        return inline_calls(read_jaxpr(jax.make_jaxpr(fun)(*arguments)))
 
 
 def _depends_on(program: Program, roots: set[Value]) -> list[bool]:

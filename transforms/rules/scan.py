@@ -9,6 +9,7 @@ rebuilt from the iteration before (`scan_shift`).
 
 from __future__ import annotations
 
+from remat import jax_compat
 from remat.ir.linearized import LinearEquation, LinearScan
 from remat.ir.ops import Scan
 from remat.ir.program import Atom, Equation
@@ -60,7 +61,8 @@ def _resolve(level: Level, equation: LinearEquation, present: tuple[bool, ...]) 
     kept.sort_residuals()
     forward = kept.forward_equation()
     level.replace(kept.op.equation, forward, kept.recompute_equation(forward))
-    step = transposed_step(kept, second) if level.backward else tangent_step(kept, second)
+    with jax_compat.on_mesh_of(v.type for v in equation.outputs):
+        step = transposed_step(kept, second) if level.backward else tangent_step(kept, second)
     return Resolved(equation, step, list(kept.residual_atoms.values()))
 
 

@@ -68,6 +68,7 @@ def transposed_step(kept: ScanResiduals, inner: SecondBody) -> Step:
     slice_types = [jax_compat.stacked_type(a.type, scan.length) for a in slice_out]
     types = [*(v.type for v in carried), *(s.type for s in sums), *slice_types]
     residual_atoms = kept.residual_atoms
+    counted = indices(kept.scan.length)
     returned = [*(p is not None for p in inner.found[:k]), *live.inputs[k:n], *(p is not None for p in inner.found[n:])]
 
     def step(out: Builder, atoms: list[Atom], cotangents: list[Value | None]) -> list[Value | None]:
@@ -78,7 +79,7 @@ def transposed_step(kept: ScanResiduals, inner: SecondBody) -> Step:
             for i, (c, v) in enumerate(zip(of_outputs, inner.given, strict=True))
             if v is not None
         ]
-        order = out.instantiate(indices(scan.length), []) if numbers else []
+        order = out.instantiate(counted, []) if numbers else []
         arguments = [
             *(values[r] for r in [*constant, *indexed]),
             *full[:start],
