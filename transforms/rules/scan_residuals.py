@@ -83,43 +83,54 @@ class ScanResiduals:
 
         Only under a policy: without one, what is kept is what JAX keeps.
         """
-        if not self.level.backward or self.op.equation.region is None:
+        # A loop of no iterations has no elements to read by index, and one of symbolic length no number of the last.
+        if not self.level.backward or self.op.equation.region is None or not isinstance(self.scan.length, int):
+            return []
+        if self.scan.length == 0:
             return []
         residuals = self.inner.residuals
         kept = {v for v, r in residuals.items() if v is r and v not in self.carry and v not in invariant}
         given = kept | set(self.constants) | set(self.slices)
-        stacked = [] if self.runs_again() else self.body.outputs[self.scan.carry_count :]
+        # A loop that does not run again has kept what it returns of each iteration. That may be a carried value itself
+        # (a delayed state that is also a result): then its stack is read, at i as at i-1, and no chain defines it.
+        returned_too = set() if self.runs_again() else {a for a in self.stacked_results() if isinstance(a, Value)}
         chains = []
         for carried, returned in zip(self.carry, self.body.outputs, strict=False):
-            if carried not in residuals:
+            if carried not in residuals or carried in returned_too:
                 continue
-            # A loop that also stacks what it carries has kept it already.
-            own = {returned} if returned in stacked and isinstance(returned, Value) else set()
+            # Other carried values cannot be read: what stands for one is its value in this iteration or, where a chain
+            # rebuilds it, nothing that was kept.
+            own = {returned} if returned in returned_too and isinstance(returned, Value) else set()
             chain = chain_of(self.body, carried, returned, given | own)
             if chain is not None:
                 chains.append(chain)
         return chains
 
+    def stacked_results(self) -> list[Atom]:
+        """What the body returns to be stacked."""
+        return self.body.outputs[self.scan.carry_count :]
+
     def add_reads_of_chains(self) -> None:
         """Slices and constants that only chains read, and the initial values, are read by the backward loop too."""
-        carried = list(self.carry)
+        position = {v: i for i, v in enumerate(self.carry, self.scan.constant_count)}
+        inputs = {*self.constants, *self.slices}
         self.initial: list[Value] = []
         for chain in self.chains:
             for value in chain.reads:
                 if value in self.residual_atoms:
                     continue
-                is_input = value in self.outer
+                # The outer value of what is carried is its initial value, which is not that of another iteration.
+                is_input = value in inputs
                 self.residual_atoms[value] = self.outer[value] if is_input else self.stacked(value, value)
-                self.is_stacked[value] = value in self.slices or not is_input
+                self.is_stacked[value] = value not in self.constants
             initial = Value(chain.carried.type)
-            position = self.scan.constant_count + carried.index(chain.carried)
-            self.residual_atoms[initial] = self.op.equation.inputs[position]
+            self.residual_atoms[initial] = self.op.equation.inputs[position[chain.carried]]
             self.is_stacked[initial] = False
             self.initial.append(initial)
 
     def stacked(self, origin: Value, residual: Value) -> Value:
         """The outer value that holds `residual` of all iterations."""
-        returned = self.body.outputs[self.scan.carry_count :]
+        returned = self.stacked_results()
         decision = self.decision(origin)
         if origin is residual:
             for atom, outer in zip(returned, self.op.equation.outputs[self.scan.carry_count :], strict=True):
