@@ -114,9 +114,13 @@ class _Generator:
         inputs = [self.var(self.pick(INPUT_TYPES), "x") for _ in range(int(self.random.integers(1, 5)))]
         inputs.insert(int(self.random.integers(len(inputs) + 1)), self.var(self.pick(INPUT_TYPES[:8]), "x"))
         self.left = int(self.random.integers(menu.statements // 3, menu.statements + 1))
+        if menu.loops and self.chance(0.6):
+            menu = replace(menu, depth=1)
         pool = list(inputs)
         body = self.body(pool, menu, self.left)
         results = self.results([v for v in pool if v not in inputs] or pool)
+        if self.chance(0.6) and body:
+            results = tuple(dict.fromkeys((*results, *(v for v in body[-1].targets if v in pool))))
         aux = self.results(pool) if self.chance(0.3) else ()
         floats = [i for i, v in enumerate(inputs) if v.type.is_float]
         argnums = tuple(i for i in floats if self.chance(0.7)) or (floats[0],)
@@ -142,7 +146,8 @@ class _Generator:
 
     def operation(self, pool: list[Var], menu: Menu) -> list[Statement]:
         for _ in range(12):
-            group = self.weighted({k: weight for k, (_, weight) in GROUPS.items()})
+            plain = menu.loops and self.chance(0.7)
+            group = self.pick(("smooth", "binary")) if plain else self.weighted({k: w for k, (_, w) in GROUPS.items()})
             if group == "custom" and menu.exact:
                 continue
             template = self.pick(GROUPS[group][0])
@@ -184,7 +189,7 @@ class _Generator:
     def sharp(self, pool: Sequence[Var], function: Function, menu: Menu) -> tuple[Function, Var | None]:
         """Sometimes one more result with an infinite derivative, which nobody is to use."""
         floats = [v for v in (*function.params, *(t for s in function.body for t in s.targets)) if v.type.is_float]
-        if not floats or not menu.sharp or not self.chance(0.15):
+        if not floats or not menu.sharp or not self.chance(0.07):
             return function, None
         source = self.recent(floats)
         value = self.var(source.type)
@@ -264,7 +269,7 @@ class _Generator:
         main = self.recent(pool).type
         chosen = []
         for _ in range(int(self.random.integers(0 if most > 3 else 1, most + 1))):
-            if self.chance(0.75):
+            if self.chance(0.8):
                 value = self.of_type(pool, main)
                 if self.chance(0.2):
                     setup.append(self.filled(main))
@@ -275,25 +280,29 @@ class _Generator:
                 chosen.append(self.recent(pool))
         return chosen
 
-    def carried(self, pool: list[Var], outer: Sequence[Var], carries: Sequence[Var], slices: Sequence[Var]) -> list[Var]:
-        """What each carry becomes."""
+    def carried(
+        self, pool: list[Var], outer: Sequence[Var], carries: Sequence[Var], slices: Sequence[Var]
+    ) -> list[Var]:
+        """What each carry becomes: in one pattern for all, or each in a way of its own."""
+        pattern = self.weighted({"mixed": 4, "delay": 2, "rotation": 1})
         new: list[Var] = []
-        for own in carries:
+        for i, own in enumerate(carries):
+            other = carries[i - 1 if pattern == "delay" else (i + 1) % len(carries)]
+            if pattern == "mixed" or (i == 0 and pattern == "delay") or other.type != own.type:
+                kind = self.weighted({"computed": 4, "kept": 0.7, "other": 2, "copy": 0.8, "slice": 0.8, "outer": 0.3})
+            else:
+                kind = "computed" if self.chance(0.15) else "pattern"
             same = [c for c in carries if c.type == own.type]
-            options: dict[str, float] = {"computed": 4, "kept": 0.7, "other": 2.5, "copy": 0.8, "slice": 0.8, "outer": 0.3}
-            kind = self.weighted(options)
-            found: Var | None = own
-            if kind == "computed":
-                found = self.of_type(pool[len(outer) :], own.type)
-            elif kind == "other":
-                found = self.pick(same)
-            elif kind == "copy":
-                found = self.of_type(new, own.type)
-            elif kind == "slice":
-                found = self.of_type(slices, own.type)
-            elif kind == "outer":
-                found = self.of_type(outer, own.type)
-            new.append(found or self.pick(same))
+            ways: dict[str, Callable[[], Var | None]] = {
+                "pattern": lambda other=other: other,
+                "computed": lambda own=own: self.of_type(pool[len(outer) + len(carries) :], own.type),
+                "kept": lambda own=own: own,
+                "other": lambda same=same: self.pick(same),
+                "copy": lambda own=own: self.of_type(new, own.type),
+                "slice": lambda own=own: self.of_type(slices, own.type),
+                "outer": lambda own=own: self.of_type(outer, own.type),
+            }
+            new.append(ways[kind]() or self.pick(same))
         return new
 
     def emitted(self, pool: list[Var], outer: Sequence[Var], carries: Sequence[Var], new: Sequence[Var]) -> list[Var]:
@@ -345,7 +354,7 @@ class _Generator:
         kind = "fori" if self.chance(0.75) else "while"
         carries = [self.var(v.type, "c") for v in inits]
         number = self.var(Type("int32"), "i")
-        outer = self.seen(pool)
+        outer = self.seen(pool) if kind == "fori" else []
 
         def results(inside: list[Var]) -> list[Var]:
             return self.carried(inside, outer, carries, [])

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 from property import vocabulary
 from property.programs import Type
 
-UNARY = (
+SMOOTH = (
     "jnp.sin({0})",
     "jnp.cos({0})",
     "jnp.tanh({0})",
@@ -23,6 +23,9 @@ UNARY = (
     "jax.nn.sigmoid({0})",
     "{0} * {0} / (1 + {0} * {0})",
     "jnp.sqrt(1 + {0} * {0})",
+)
+
+UNARY = (
     "jnp.log1p({0} * {0})",
     "lax.erf({0})",
     "jax.nn.relu({0})",
@@ -54,7 +57,7 @@ BINARY = (
     "(1.5 + jnp.sin({0})) ** jnp.cos({1})",
     "jnp.where({0} > {1}, jnp.sin({0}), 0.5 * {1})",
     "jnp.arctan2({0}, 2 + {1})",
-    "jnp.where({0}, {1}, 0.2)",
+    "{0} * jnp.sin({1})",
 )
 
 LAYOUT = (
@@ -113,6 +116,7 @@ CASTS = (
     "jnp.int32(jnp.argmax({0}))",
     "{0} + 1",
     "~{0}",
+    "jnp.where({0} ^ False, {1}, 0.2)",
 )
 
 COMPLEX = (
@@ -128,7 +132,8 @@ SHARP = ("jnp.sqrt(jax.nn.relu({0}))", "jnp.log(jnp.abs({0}))", "1 / {0}", "jnp.
 """Infinite derivatives (or values) at some input. Their results are not used."""
 
 GROUPS: dict[str, tuple[tuple[str, ...], float]] = {
-    "unary": (UNARY, 5),
+    "smooth": (SMOOTH, 4),
+    "unary": (UNARY, 2),
     "binary": (BINARY, 4),
     "named": (NAMED, 1.5),
     "custom": (CUSTOM, 0.7),
