@@ -1,28 +1,44 @@
 """The functional transformations that users call: the same arguments as JAX's, and a keyword `policy`.
 
-`remat.grad(f, policy=p)` means `remat.grad(remat.checkpoint(f, policy=p))`. Without a policy, what is kept is what
-`jax.grad` keeps. One difference to JAX: the function is traced once, with types in place of values, so Python control
-flow may depend on arguments that are not differentiated, but not on the values of those that are.
+Each is JAX's own transformation of the function made a region: the function's derivative is our split, and everything
+around it (which arguments, auxiliary data, dtypes, what a pullback looks like) is JAX's. `remat.grad(f, policy=p)`
+means `remat.grad(remat.checkpoint(f, policy=p))`. Without a policy the region is transparent: what is kept is what
+`jax.grad` keeps, and the regions inside have their own say.
 """
 
 from __future__ import annotations
 
 import functools
+import inspect
 import operator
+import weakref
 from collections.abc import Callable, Sequence
 from typing import Any, cast
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jax import dtypes
+from jax.extend import source_info_util
 
-from remat.checkpoint import checkpoint
+from remat.checkpoint import jax_policy, resolve_policy
 from remat.errors import ArgumentError, ArgumentTypeError, DifferentiationError
 from remat.ir.types import short_text
-from remat.signature import check_callable, flatten_arguments, function_name, is_array, leaf_text, tree_text
-from remat.transforms import vjp as core
-from remat.transforms.vjp import LinearFunction, VjpFunction
+from remat.region_primitive import Marks
+from remat.regions import Call
+from remat.signature import (
+    Structure,
+    check_callable,
+    check_pair,
+    flatten_arguments,
+    function_name,
+    is_array,
+    is_traced,
+    leaf_text,
+    tree_text,
+)
+from remat.trace import VALUE_ERRORS
+
+source_info_util.register_exclusion(__file__)
 
 
 def grad(
@@ -85,34 +101,35 @@ def value_and_grad(
     (7.0, [3.0, 4.0])
     """
     check_callable(fun, "remat.grad")
-    numbers = check_argnums(argnums)
-    if policy is not None:
-        fun = checkpoint(fun, policy=policy)
+    numbers, single = check_argnums(argnums)
+    resolved = resolve_policy(policy)
 
     @functools.wraps(fun)
     def value_and_gradient(*args: Any, **kwargs: Any) -> Any:
         chosen = choose_arguments(fun, numbers, args, kwargs)
-
-        @functools.wraps(fun)
-        def partial(*primals: Any) -> Any:
-            full = list(args)
-            for i, p in zip(chosen, primals, strict=True):
-                full[i] = p
-            return fun(*full, **kwargs)
-
-        _named_like_arguments(partial, fun, chosen, args)
-        primals = tuple(args[i] for i in chosen)
         for i in chosen:
             _check_input(fun, i, args, holomorphic, allow_int)
-        value, vjp_fn, aux = core.vjp(partial, primals, has_aux)
-        gradients = vjp_fn(_seed(fun, value, holomorphic))
-        gradient = gradients[0] if isinstance(argnums, int) else gradients
+        given = flatten_arguments(fun, tuple(args[i] for i in chosen), {})
+
+        def differentiate(run: Run) -> Any:
+            def scalar(leaves: list[Any]) -> Any:
+                parts, _ = given.rebuild(leaves)
+                out = run(_replaced(args, chosen, parts), kwargs)
+                out, aux = out if has_aux else (out, None)
+                _check_result(fun, out, holomorphic)
+                return out, aux
+
+            return jax.value_and_grad(scalar, 0, True, holomorphic, allow_int)(given.leaves)
+
+        (value, aux), found = _differentiated(fun, chosen, resolved, has_aux, differentiate)
+        gradients = _without_statics(given.structure).build(found)[0]
+        gradient = gradients[0] if single else gradients
         return ((value, aux), gradient) if has_aux else (value, gradient)
 
     return _renamed(value_and_gradient, "value_and_grad", fun)
 
 
-def vjp(fun: Callable[..., Any], *primals: Any, has_aux: bool = False, policy: Any = None) -> Any:
+def vjp(fun: Callable[..., Any], *primals: Any, has_aux: bool = False, policy: Any = None, **options: Any) -> Any:
     """The value of a function and its pullback (vector-Jacobian product).
 
     **Arguments**
@@ -121,10 +138,11 @@ def vjp(fun: Callable[..., Any], *primals: Any, has_aux: bool = False, policy: A
     - `primals`: its arguments; all of them are differentiated.
     - `has_aux`: whether `fun` returns a pair of the result and auxiliary data.
     - `policy`: what is kept for the backward pass, as for `remat.checkpoint`.
+    - `options`: further options of the installed `jax.vjp`, such as `saveable_args`.
 
     **Returns** `(out, vjp_fn)`, or `(out, vjp_fn, auxiliary)` with `has_aux`. `vjp_fn` takes a cotangent like `out`
-    and returns a tuple of cotangents like `primals` (float0 for integers). It is a pytree whose leaves are exactly
-    the residuals, so the forward and the backward pass can be jitted apart.
+    and returns a tuple of cotangents like `primals` (float0 for integers, None for static leaves). It is what `jax.vjp`
+    returns, a pytree whose leaves are exactly the residuals, so the forward and the backward pass can be jitted apart.
 
     >>> import jax, jax.numpy as jnp, remat
     >>> out, vjp_fn = jax.jit(lambda x: remat.vjp(jnp.sin, x))(1.0)
@@ -132,22 +150,26 @@ def vjp(fun: Callable[..., Any], *primals: Any, has_aux: bool = False, policy: A
     (1, True)
     """
     check_callable(fun, "remat.vjp")
-    if policy is not None:
-        fun = checkpoint(fun, policy=policy)
-    out, vjp_fn, aux = core.vjp(fun, primals, has_aux)
-    return (out, vjp_fn, aux) if has_aux else (out, vjp_fn)
+    out, vjp_fn, *aux = _linear_part(jax.vjp, fun, primals, has_aux, policy, options)
+    given = flatten_arguments(fun, primals, {})
+    vjp_fn = PullbackWithStatics(vjp_fn, given.structure) if given.structure.statics else vjp_fn
+    return (out, vjp_fn, *aux)
 
 
-def linearize(fun: Callable[..., Any], *primals: Any) -> tuple[Any, LinearFunction]:
+def linearize(fun: Callable[..., Any], *primals: Any, has_aux: bool = False, policy: Any = None, **options: Any) -> Any:
     """The value of a function and its derivative as a linear function of tangents.
 
     **Arguments**
 
     - `fun`: a function of arrays and pytrees.
     - `primals`: the point at which to linearize.
+    - `has_aux`: whether `fun` returns a pair of the result and auxiliary data.
+    - `policy`: what is kept for `linear_fn`, as for `remat.checkpoint`.
+    - `options`: further options of the installed `jax.linearize`.
 
-    **Returns** `(out, linear_fn)`; `linear_fn` takes tangents like `primals` and returns a tangent like `out`. It is a
-    pytree whose leaves are the residuals. Checkpoint regions recompute inside `linear_fn`.
+    **Returns** `(out, linear_fn)`, or `(out, linear_fn, auxiliary)` with `has_aux`; `linear_fn` takes tangents like
+    `primals` and returns a tangent like `out`. It is a pytree whose leaves are the residuals. Checkpoint regions
+    recompute inside `linear_fn`.
 
     >>> import jax.numpy as jnp, remat
     >>> out, linear_fn = remat.linearize(lambda x: x**2, 3.0)
@@ -155,7 +177,10 @@ def linearize(fun: Callable[..., Any], *primals: Any) -> tuple[Any, LinearFuncti
     (9.0, 6.0)
     """
     check_callable(fun, "remat.linearize")
-    return core.linearize(fun, primals)
+    out, linear_fn, *aux = _linear_part(jax.linearize, fun, primals, has_aux, policy, options)
+    given = flatten_arguments(fun, primals, {})
+    linear_fn = PushforwardWithStatics(linear_fn, given.structure) if given.structure.statics else linear_fn
+    return (out, linear_fn, *aux)
 
 
 def jvp(fun: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any], has_aux: bool = False) -> Any:
@@ -173,10 +198,166 @@ def jvp(fun: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any]
     return jax.jvp(fun, primals, tangents, has_aux=has_aux)
 
 
-def check_argnums(argnums: int | Sequence[int]) -> tuple[int, ...]:
-    """`argnums` as a tuple. **Raises** `ArgumentError`, `ArgumentTypeError`."""
+Run = Callable[[tuple[Any, ...], dict[str, Any]], Any]
+"""A way to call the function that is differentiated, with all its arguments."""
+
+
+def _linear_part(
+    transform: Callable[..., Any],
+    fun: Callable[..., Any],
+    primals: tuple[Any, ...],
+    has_aux: bool,
+    policy: Any,
+    options: dict[str, Any],
+) -> Any:
+    """`jax.vjp` or `jax.linearize` of a function of positional arguments; static leaves do not take part."""
+    given = flatten_arguments(fun, primals, {})
+    has_statics = bool(given.structure.statics)
+    if has_aux:
+        options = {**options, "has_aux": True}
+
+    def differentiate(run: Run) -> Any:
+        def call(*args: Any) -> Any:
+            return run(given.rebuild(args)[0] if has_statics else args, {})
+
+        return transform(call, *(given.leaves if has_statics else primals), **options)
+
+    return _differentiated(fun, range(len(primals)), resolve_policy(policy), has_aux, differentiate)
+
+
+def _differentiated(
+    fun: Callable[..., Any], chosen: Sequence[int], policy: Any, has_aux: bool, differentiate: Callable[[Run], Any]
+) -> Any:
+    """Differentiate a function as a region.
+
+    It is traced with types in place of all values, and what was traced is kept in mind. If its Python code looks at
+    values, those that are not differentiated are closed over as they are; it is then traced at each call. And if it
+    looks at what it computes from them, then without a policy JAX differentiates it step by step.
+    """
+    marks = Marks(policy, transparent=policy is None)
+
+    def with_jax(flat: Callable[..., Any]) -> Callable[..., Any]:
+        return flat if policy is None else jax.checkpoint(flat, policy=jax_policy(policy))
+
+    def traced(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        arguments = flatten_arguments(fun, args, kwargs, _is_not_a_size)
+        return Call(fun, marks, with_jax, None, has_aux)(arguments)
+
+    def closed_over(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        def partial(*parts: Any) -> Any:
+            return fun(*_replaced(args, chosen, parts), **kwargs)
+
+        _named_like_arguments(partial, fun, chosen, args)
+        arguments = flatten_arguments(partial, tuple(args[i] for i in chosen), {})
+        return Call(partial, marks, with_jax, None, has_aux)(arguments)
+
+    def direct(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        out = fun(*args, **kwargs)
+        return check_pair(fun, out) if has_aux else out
+
+    ways = [traced, closed_over, *([direct] if policy is None else [])]
+    if _looks_at_values(fun):
+        ways.remove(traced)
+    for way in ways:
+        try:
+            found = differentiate(way)
+        except VALUE_ERRORS:
+            if way is ways[-1]:
+                raise
+        else:
+            if way is not traced:
+                _note_that_it_looks_at_values(fun)
+            return found
+    raise AssertionError("unreachable")
+
+
+def _is_not_a_size(leaf: Any) -> bool:
+    """Python integers that are not differentiated may be sizes and exponents, and stay what they are."""
+    return is_traced(leaf) and not (isinstance(leaf, int) and not isinstance(leaf, np.generic))
+
+
+_valued: weakref.WeakSet[Any] = weakref.WeakSet()
+"""Functions whose Python code looks at the values of arguments that are not differentiated."""
+
+
+def _looks_at_values(fun: Callable[..., Any]) -> bool:
     try:
-        return (operator.index(cast(int, argnums)),)
+        return fun in _valued
+    except TypeError:
+        return False
+
+
+def _note_that_it_looks_at_values(fun: Callable[..., Any]) -> None:
+    try:
+        _valued.add(fun)
+    except TypeError:  # no weak reference can be made to it
+        pass
+
+
+def _replaced(args: tuple[Any, ...], chosen: Sequence[int], parts: Sequence[Any]) -> tuple[Any, ...]:
+    """The arguments with the chosen ones replaced."""
+    full = list(args)
+    for i, part in zip(chosen, parts, strict=True):
+        full[i] = part
+    return tuple(full)
+
+
+def _without_statics(structure: Structure) -> Structure:
+    """The structure of gradients: None in place of static leaves."""
+    return Structure(structure.tree, dict.fromkeys(structure.statics))
+
+
+class _WithStatics:
+    """What JAX returns for the array leaves of some arguments, for the arguments as they were given. A pytree."""
+
+    def __init__(self, function: Any, structure: Structure):
+        self.function = function
+        self.structure = structure
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} of {self.function!r}>"
+
+
+@jax.tree_util.register_pytree_node_class
+class PullbackWithStatics(_WithStatics):
+    """`vjp_fn` of a function whose arguments have static leaves; their cotangents are None."""
+
+    def __call__(self, cotangent: Any) -> tuple[Any, ...]:
+        return _without_statics(self.structure).build(self.function(cotangent))[0]
+
+    def tree_flatten(self) -> tuple[Any, Any]:
+        return (self.function,), self.structure
+
+    @classmethod
+    def tree_unflatten(cls, structure: Structure, children: Any) -> PullbackWithStatics:
+        return cls(children[0], structure)
+
+
+@jax.tree_util.register_pytree_node_class
+class PushforwardWithStatics(_WithStatics):
+    """`linear_fn` of a function whose arguments have static leaves; what stands there in tangents is not looked at."""
+
+    def __call__(self, *tangents: Any) -> Any:
+        leaves = jax.tree.flatten((tangents, {}), is_leaf=lambda x: x is None)[0]
+        if len(leaves) != self.structure.tree.num_leaves:
+            raise ArgumentTypeError(
+                f"linear_fn was called with the tangents {tree_text(tangents)} of {len(leaves)} leaves, but the "
+                f"primals had {self.structure.tree.num_leaves}. Give one tangent for each leaf of the primals."
+            )
+        return self.function(*(x for i, x in enumerate(leaves) if i not in self.structure.statics))
+
+    def tree_flatten(self) -> tuple[Any, Any]:
+        return (self.function,), self.structure
+
+    @classmethod
+    def tree_unflatten(cls, structure: Structure, children: Any) -> PushforwardWithStatics:
+        return cls(children[0], structure)
+
+
+def check_argnums(argnums: int | Sequence[int]) -> tuple[tuple[int, ...], bool]:
+    """`argnums` as a tuple, and whether it was a single number. **Raises** `ArgumentError`, `ArgumentTypeError`."""
+    try:
+        return (operator.index(cast(int, argnums)),), True
     except TypeError:
         pass
     try:
@@ -188,7 +369,7 @@ def check_argnums(argnums: int | Sequence[int]) -> tuple[int, ...]:
         ) from None
     if not numbers:
         raise ArgumentError("argnums is empty, so there is nothing to differentiate. Name at least one argument.")
-    return numbers
+    return numbers, False
 
 
 def choose_arguments(
@@ -209,10 +390,10 @@ def choose_arguments(
     return chosen
 
 
-def _named_like_arguments(partial: Any, fun: Callable[..., Any], chosen: list[int], args: tuple[Any, ...]) -> None:
+def _named_like_arguments(partial: Any, fun: Callable[..., Any], chosen: Sequence[int], args: tuple[Any, ...]) -> None:
     """Give the partial function a signature with the names of the chosen arguments, for messages and reports."""
-    import inspect
-
+    partial.__name__ = partial.__qualname__ = function_name(fun)
+    partial.__wrapped__ = fun
     names = flatten_arguments(fun, tuple(0.0 for _ in args), {}).names
     parameters = [inspect.Parameter(_identifier(names[i], i), inspect.Parameter.POSITIONAL_ONLY) for i in chosen]
     partial.__signature__ = inspect.Signature(parameters)
@@ -227,7 +408,7 @@ def _check_input(
 ) -> None:
     """The argument at this position must consist of differentiable leaves (or not all of static ones)."""
     alone = (*(None for _ in args[:position]), args[position])
-    arguments = flatten_arguments(fun, alone, {}, is_array)
+    arguments = flatten_arguments(fun, alone, {})
     statics = list(arguments.structure.statics.values())
     if statics and not arguments.leaves:
         raise DifferentiationError(
@@ -239,11 +420,6 @@ def _check_input(
         dtype = jax.typeof(leaf).dtype
         if holomorphic and not dtypes.issubdtype(dtype, np.complexfloating):
             raise DifferentiationError(f"{what}, but holomorphic=True needs complex inputs. Leave holomorphic out.")
-        if not holomorphic and dtypes.issubdtype(dtype, np.complexfloating):
-            raise DifferentiationError(
-                f"{what}. A complex input has a gradient only for a holomorphic function: pass holomorphic=True, or "
-                "use remat.vjp for functions that are not."
-            )
         if not dtypes.issubdtype(dtype, np.inexact) and not allow_int:
             raise DifferentiationError(
                 f"{what}, which has no gradient. Pass floating point values (1.0 instead of 1), choose other argnums, "
@@ -251,8 +427,7 @@ def _check_input(
             )
 
 
-def _seed(fun: Callable[..., Any], value: Any, holomorphic: bool) -> Any:
-    """The cotangent of the result: one."""
+def _check_result(fun: Callable[..., Any], value: Any, holomorphic: bool) -> None:
     if not is_array(value):
         raise DifferentiationError(
             f"grad needs a scalar result, but {function_name(fun)} returned {tree_text(value)}. Return one floating "
@@ -275,13 +450,9 @@ def _seed(fun: Callable[..., Any], value: Any, holomorphic: bool) -> Any:
             f"grad needs a floating point result, but {function_name(fun)} returned {short_text(result)}. Convert it "
             "to a float, or use remat.vjp; for complex results of holomorphic functions set holomorphic=True."
         )
-    return jnp.ones((), result.dtype)
 
 
 def _renamed(new: Any, prefix: str, fun: Callable[..., Any]) -> Any:
     new.__name__ = f"{prefix}_{function_name(fun)}"
     new.__doc__ = f"{prefix} of {function_name(fun)}, by remat.\n\n{fun.__doc__ or ''}"
     return new
-
-
-__all__ = ["LinearFunction", "VjpFunction", "grad", "jvp", "linearize", "value_and_grad", "vjp"]

@@ -1,10 +1,7 @@
 """`checkpoint` and `checkpoint_name`: regions, and names for the values in them.
 
-`remat.checkpoint` lowers to `jax.checkpoint`, so it works under every JAX transformation and in code that never heard
-of remat. `remat.grad` finds the region in the traced function and gets our policy back from it.
-
-For policies that JAX has under the same name, JAX's object is handed over. All others are lowered to generated names
-(`remat.generated_names`).
+A region is a primitive of our own (`remat.region_primitive`), so it works under every JAX transformation and in code
+that never heard of remat; its derivative is our split (`transforms.region_derivative`).
 """
 
 from __future__ import annotations
@@ -22,20 +19,15 @@ from remat.decisions import (
     Policy,
     as_policy,
     constructor_name,
-    names_in,
-    remember_origin,
 )
 from remat.errors import ArgumentError, ArgumentTypeError
-from remat.generated_names import named_region
-from remat.ir.program import Program
-from remat.ir.types import is_differentiable
 from remat.policies.algebra import Combinable
 from remat.policies.parse import parse
-from remat.signature import call_text, flatten_arguments, flatten_outputs, function_name, is_array, leaf_text
+from remat.region_primitive import Marks
+from remat.regions import Call
+from remat.signature import call_text, flatten_arguments, is_array, leaf_text
 from remat.statics import Statics
-from remat.trace import flat_like, read_jaxpr, value_errors_explained
-from remat.transforms.decide import note_told, warn_of_unknown_names
-from remat.transforms.linearize import linearize_program
+from remat.transforms import region_derivative  # noqa: F401  (gives regions their derivative)
 
 source_info_util.register_exclusion(__file__)  # a name is reported at the line that gives it
 
@@ -192,31 +184,12 @@ def _call_region(
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
 ) -> Any:
-    """Bind the region for one call: trace the function under `jax.checkpoint` and evaluate the traced equation."""
+    """Bind the region for one call."""
     args, kwargs = statics.wrap(args, kwargs)
-    arguments = flatten_arguments(fun, args, kwargs, lambda leaf: is_array(leaf) and not isinstance(leaf, bool))
-    structures: list[Any] = []
-
-    def region(*leaves: Any) -> list[Any]:
-        given, named = statics.unwrap(*arguments.rebuild(leaves))
-        arrays, structure = flatten_outputs(fun, fun(*given, **named))
-        structures.append(structure)
-        return arrays
-
-    flat_like(region, fun)
-    leaves = arguments.leaves
+    arguments = flatten_arguments(fun, args, kwargs)
     flags = prevent_cse if isinstance(prevent_cse, bool) else _flags_of_leaves(prevent_cse, args, arguments)
-    body, jax_policy = region, None
-    with value_errors_explained(arguments):
-        if policy is not None:
-            jax_policy = _jax_policy(policy)
-            if jax_policy is None:
-                body, jax_policy = named_region(region, policy, leaves)
-            remember_origin(jax_policy, policy)
-        jaxpr = jax.make_jaxpr(jax.checkpoint(body, policy=jax_policy, prevent_cse=flags))(*leaves)
-    if policy is not None and _warn_of_names(policy, read_jaxpr(jaxpr), function_name(fun)):
-        note_told(jax_policy)
-    return structures[0].build(jax_compat.evaluate_jaxpr(jaxpr, leaves))
+    with_jax = functools.partial(jax.checkpoint, policy=jax_policy(policy), prevent_cse=flags)
+    return Call(fun, Marks(policy, flags), with_jax, statics)(arguments)
 
 
 def _flags_of_leaves(prefix: Any, args: tuple[Any, ...], arguments: Any) -> tuple[bool, ...]:
@@ -234,20 +207,12 @@ def _flags_of_leaves(prefix: Any, args: tuple[Any, ...], arguments: Any) -> tupl
     return tuple(chosen + [True] * (len(arguments.leaves) - len(chosen)))
 
 
-def _jax_policy(policy: Policy) -> Any:
-    """JAX's own object for a policy; None where there is none that works in this version and mode of JAX."""
+def jax_policy(policy: Policy | None) -> Any:
+    """The policy for JAX's own checkpoint, which asks about one equation at a time."""
+    if policy is None:
+        return None
     if isinstance(policy, JaxPolicy):
-        known = policy.callable in vars(jax.checkpoint_policies).values() or jax_compat.policy_names(policy.callable)
-        return policy.callable if known or not jax_compat.policies_are_filtered() else None
+        return policy.callable
     make = getattr(policy, "as_jax", None)
-    return make() if make is not None else None
-
-
-def _warn_of_names(policy: Policy, program: Program, function: str) -> bool:
-    """Warn of names that the policy asks for and the function never uses. Returns whether there were such names."""
-    mentioned = getattr(policy, "mentioned_names", frozenset())
-    if not mentioned or mentioned.issubset(names_in(program.equations)):
-        return False
-    # Names may also stand in the rules of custom derivatives, which only show when the function is linearized.
-    linearized = linearize_program(program, [is_differentiable(v.type) for v in program.inputs])
-    return warn_of_unknown_names(policy, linearized.all_equations(), f"of {function}")
+    found = make() if make is not None else None
+    return found if found is not None else policy if callable(policy) else None

@@ -8,7 +8,7 @@ a scan by trees (`ft_in`) instead of counts. All of this is read through public 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -17,12 +17,13 @@ import jax.numpy as jnp
 from jax.ad_checkpoint import checkpoint_name
 from jax.extend import core as jex_core
 from jax.extend import source_info_util
-from jax.extend.core.primitives import name_p
+from jax.extend.core.primitives import jit_p, name_p
 
 __all__ = [
     "bind",
     "checkpoint_name",
     "dots_primitive_names",
+    "jit_p",
     "name_p",
     "optimization_barrier",
     "policy_names",
@@ -35,6 +36,7 @@ Literal = jex_core.Literal
 
 CALLS = frozenset({"jit", "pjit", "closed_call", "core_call", "call", "eval_jaxpr", "core_closed_call", "remat_call"})
 CHECKPOINTS = frozenset({"remat2", "checkpoint", "remat"})
+REGION = "remat_region"
 CUSTOM_JVPS = frozenset({"custom_jvp_call"})
 HIGH_NAMES = frozenset({"CheckpointName", "CheckpointNameFwd"})
 HIGH_CHECKPOINTS = frozenset({"RematTraced"})
@@ -85,9 +87,28 @@ def kind_of(equation: Any) -> tuple[str, dict[str, Any]]:
         return "call", {**params, "jaxpr": inner}
     if name in CHECKPOINTS:
         return "checkpoint", params
+    if name == REGION:
+        marks = params["marks"]
+        own = {"policy": marks.policy, "prevent_cse": marks.prevent_cse}
+        return "call" if marks.transparent else "checkpoint", {**params, **own}
     if name in ("scan", "cond", "while"):
         return name, params
     return "primitive", params
+
+
+def depends_on(jaxpr: Any, roots: Sequence[bool]) -> list[bool]:
+    """Which results of a jaxpr depend on the inputs that are marked (a constant depends on none)."""
+    opened = unwrap(jaxpr)
+    reached = {v for v, root in zip(opened.inputs, roots, strict=True) if root}
+    for equation in opened.equations:
+        if equation.effects or any(not isinstance(a, Literal) and a in reached for a in equation.invars):
+            reached.update(equation.outvars)
+    return [not isinstance(a, Literal) and a in reached for a in opened.outputs]
+
+
+def spmd_axis(axis: Any) -> Any:
+    """The `spmd_axis_name` of a mapped axis."""
+    return axis.spmd_name
 
 
 def scan_counts(params: dict[str, Any]) -> tuple[int, int]:
@@ -255,3 +276,13 @@ def _constrain(x: Any, sharding: Any) -> Any:
 def orders_by_barriers() -> bool:
     """Whether XLA's CPU compiler lets optimization barriers decide the order of work (that of jax 0.10 does not)."""
     return jax.__version_info__ >= (0, 12)
+
+
+def zeros_of(type: Any) -> Any:
+    """Zeros of that type."""
+    return jnp.zeros(type.shape, type.dtype)
+
+
+def is_reference(x: Any) -> bool:
+    """Whether a value is a mutable reference."""
+    return type(jax.typeof(x)).__name__ == "AbstractRef"

@@ -16,6 +16,7 @@ import jax.numpy as jnp
 from jax import dtypes, lax
 
 from remat import jax_compat
+from remat.decisions import as_policy
 from remat.errors import ArgumentError, ArgumentTypeError
 from remat.ir.ops import (
     Barrier,
@@ -33,6 +34,7 @@ from remat.ir.ops import (
 )
 from remat.ir.program import Equation, Literal, Program, Value
 from remat.ir.types import short_text
+from remat.region_primitive import Marks, bind_region
 from remat.signature import Signature, call_text, flatten_arguments, is_array, leaf_text, words_of
 
 
@@ -174,8 +176,9 @@ def _checkpoint(op: Checkpoint, equation: Equation, inputs: list[Any]) -> list[A
     def region(*xs: Any) -> list[Any]:
         return evaluate(op.program, xs)
 
+    policy = None if op.policy is None else as_policy(op.policy)
     with _at(equation):
-        return jax.checkpoint(region, policy=op.policy, prevent_cse=op.prevent_cse)(*inputs)
+        return bind_region(jax.jit(region), inputs, Marks(policy, op.prevent_cse))
 
 
 def _scan(op: Scan, equation: Equation, inputs: list[Any]) -> list[Any]:

@@ -69,6 +69,16 @@ def is_array(leaf: Any) -> bool:
     )
 
 
+def is_traced(leaf: Any) -> bool:
+    """Whether an argument is traced. Python booleans are static: they are flags."""
+    return is_array(leaf) and not isinstance(leaf, bool)
+
+
+def is_number(leaf: Any) -> bool:
+    """Whether a leaf is a number of Python's own."""
+    return isinstance(leaf, (bool, int, float, complex)) and not isinstance(leaf, np.generic)
+
+
 def function_name(fun: Callable[..., Any]) -> str:
     return getattr(fun, "__name__", None) or type(fun).__name__
 
@@ -86,7 +96,7 @@ def flatten_arguments(
     fun: Callable[..., Any],
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
-    is_traced: Callable[[Any], bool] = is_array,
+    is_traced: Callable[[Any], bool] = is_traced,
 ) -> Arguments:
     """Flatten a call; leaves for which `is_traced` is false are held static."""
     paths, tree = tree_flatten_with_path((args, kwargs))
@@ -103,11 +113,26 @@ def flatten_arguments(
     return Arguments(function_name(fun), leaves, tuple(names), Structure(tree, statics))
 
 
-def flatten_outputs(fun: Callable[..., Any], out: Any) -> tuple[list[Any], Structure]:
+def flatten_outputs(fun: Callable[..., Any], out: Any, numbers_are_static: bool = False) -> tuple[list[Any], Structure]:
     """Flatten a result into arrays and the structure that puts them back beside its static leaves."""
     leaves, tree = tree_flatten(out)
-    statics = {i: leaf for i, leaf in enumerate(leaves) if not is_array(leaf)}
+    statics = {
+        i: leaf for i, leaf in enumerate(leaves) if not is_array(leaf) or (numbers_are_static and is_number(leaf))
+    }
     return [leaf for i, leaf in enumerate(leaves) if i not in statics], Structure(tree, statics)
+
+
+def check_pair(fun: Callable[..., Any], out: Any) -> tuple[Any, Any]:
+    """A result and its auxiliary data.
+
+    **Raises** `ArgumentTypeError` for what is no sequence of two.
+    """
+    if isinstance(out, (tuple, list)) and len(out) == 2:
+        return out[0], out[1]
+    raise ArgumentTypeError(
+        f"with has_aux=True, {function_name(fun)} must return a pair (result, auxiliary data), but it returned "
+        f"{tree_text(out)}. Return a tuple of two, or leave has_aux out."
+    )
 
 
 _short = reprlib.Repr()

@@ -24,6 +24,12 @@ class Box:
     def __init__(self, value: Any):
         self.value = value
 
+    def __eq__(self, other: Any) -> bool:
+        return isinstance(other, Box) and type(self.value) is type(other.value) and bool(self.value == other.value)
+
+    def __hash__(self) -> int:
+        return hash((type(self.value), self.value))
+
 
 @dataclass(frozen=True)
 class Statics:

@@ -117,6 +117,13 @@ def read_jaxpr(jaxpr: Any) -> Program:
     return check_program(_Reader().top_level(jaxpr))
 
 
+def read_nested(jaxpr: Any) -> tuple[Program, list[tuple[Any, Any]]]:
+    """Turn a closed jaxpr into a program without constants; also returns the arrays (with types) that it closes over,
+    which are its last inputs."""
+    program, arrays = _Reader().program(jaxpr)
+    return check_program(program), arrays
+
+
 class _Reader:
     """Reads one closed jaxpr; nested jaxprs that occur several times are read once."""
 

@@ -16,10 +16,10 @@ FOLDERS = {"remat": ROOT / "remat", "remat.policies": ROOT / "policies", "remat.
 
 FLOORS = [
     {"remat.errors", "remat.units", "remat.jax_compat", "remat.signature", "remat.statics", "remat.ir"},
-    {"remat.decisions", "remat.trace", "remat.lower"},
+    {"remat.decisions", "remat.region_primitive", "remat.trace", "remat.lower"},
     {"remat.transforms"},
     {"remat.policies"},
-    {"remat.generated_names", "remat.checkpoint", "remat.recursive", "remat.autodiff"},
+    {"remat.regions", "remat.checkpoint", "remat.recursive", "remat.autodiff"},
     {"remat.inspect"},
     {"remat.report"},
     {"remat.testing"},

@@ -9,7 +9,6 @@ from __future__ import annotations
 import difflib
 import sys
 import warnings
-import weakref
 from collections.abc import Iterable
 from typing import Any
 
@@ -27,9 +26,8 @@ def decide(program: Linearized) -> dict[Value, Decision]:
     for view in region_views(program):
         if view.region.policy is not None:
             policy = as_policy(view.region.policy)
-            if not was_told(view.region.policy):
-                where = view.region.source.text
-                warn_of_unknown_names(policy, view.equations, f"at {where}" if where else "")
+            where = view.region.source.text
+            warn_of_unknown_names(policy, view.equations, f"at {where}" if where else "")
             decisions.update(checked_decisions(policy.decide(view), policy))
     return decisions
 
@@ -91,18 +89,3 @@ def _user_stacklevel() -> int:
 
 
 _LIBRARIES = ("remat", "jax", "contextlib", "functools")
-
-# Regions made by remat.checkpoint warn when they are called, since JAX's own transformations never come here. The
-# policy objects that were handed to JAX for them are kept in mind (by identity), so that nobody is told twice.
-
-_told: dict[int, weakref.ref[Any]] = {}
-
-
-def note_told(jax_policy: Any) -> None:
-    """Remember that a warning was given about the region with this policy object."""
-    key = id(jax_policy)
-    _told[key] = weakref.ref(jax_policy, lambda _: _told.pop(key, None))
-
-
-def was_told(jax_policy: Any) -> bool:
-    return id(jax_policy) in _told

@@ -40,7 +40,7 @@ def differentiated(
     **Raises** what `remat.grad` raises for bad functions and `argnums`.
     """
     check_callable(fun, caller)
-    chosen = set(choose_arguments(fun, check_argnums(argnums), args, kwargs))
+    chosen = set(choose_arguments(fun, check_argnums(argnums)[0], args, kwargs))
     arguments = flatten_arguments(fun, args, kwargs)
     paths, _ = tree_flatten_with_path((args, kwargs))
     active = [

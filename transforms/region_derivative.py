@@ -1,0 +1,152 @@
+"""The derivative of a region: what lets regions, and `remat.grad` itself, run under JAX's own transformations.
+
+When JAX differentiates a region, the region is linearized and split as its policy says. Its results and residuals come
+from the forward program, and its tangents from one linear equation whose inputs are the residuals and the tangents
+(`remat_linear`). JAX's partial evaluation then keeps exactly the residuals, and transposing that equation runs our
+backward program. The forward, backward and tangent programs are regions again, under the same policy, so that second
+derivatives keep and recompute as the first.
+
+Everything about a region is worked out once for each traced function and set of differentiated inputs.
+"""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+from jax.interpreters import ad
+
+from remat.errors import ReverseModeError
+from remat.ir.ops import Checkpoint
+from remat.ir.program import Equation, Literal, Program, Value
+from remat.ir.source import UNKNOWN
+from remat.ir.types import is_differentiable
+from remat.lower import evaluate
+from remat.region_primitive import Marks, bind_region, region_p
+from remat.trace import read_nested
+from remat.transforms.decide import decide
+from remat.transforms.linear_map import SplitMap, bind_linear
+from remat.transforms.linearize import linearize_program
+from remat.transforms.split import Split, split
+
+
+@dataclass(frozen=True, eq=False)
+class Linearization:
+    """A region that is differentiated with respect to some of its inputs.
+
+    - `closed_over`: arrays that the function closes over, which are inputs of the forward program after its own.
+    - `forward`: the jitted forward program; it returns those results and residuals that are not inputs.
+    - `results`, `residuals`: where each result and each residual comes from.
+    - `linear`: the map from tangents of the active inputs to tangents of the results marked in `has_tangent`.
+    """
+
+    closed_over: list[Any]
+    forward: Callable[..., list[Any]]
+    results: list[Place]
+    residuals: list[Place]
+    linear: SplitMap
+    has_tangent: tuple[bool, ...]
+
+
+@dataclass(frozen=True)
+class Place:
+    """The input of that number, or the result of that number of the forward program."""
+
+    is_input: bool
+    index: int
+
+
+_known: weakref.WeakKeyDictionary[Any, dict[Any, Linearization]] = weakref.WeakKeyDictionary()
+"""By traced function. What is known about one goes with it."""
+_lock = threading.RLock()
+
+
+def _jvp(primals: Sequence[Any], tangents: Sequence[Any], *, jaxpr: Any, call: Any, marks: Marks) -> Any:
+    active = tuple(
+        type(t) is not ad.Zero and is_differentiable(jax.typeof(p)) for p, t in zip(primals, tangents, strict=True)
+    )
+    if not any(active):
+        results = region_p.bind(*primals, jaxpr=jaxpr, call=call, marks=marks)
+        return results, [_zero(x) for x in results]
+    known = linearization(jaxpr, dict(call)["name"], marks, active)
+    inputs = [*primals, *known.closed_over]
+    made = bind_region(known.forward, inputs, Marks(marks.policy, bool_of(marks.prevent_cse), 0, marks.transparent))
+
+    def at(place: Place) -> Any:
+        return inputs[place.index] if place.is_input else made[place.index]
+
+    results = [at(p) for p in known.results]
+    given = [t for t, is_active in zip(tangents, active, strict=True) if is_active]
+    found = iter(bind_linear(known.linear, [at(p) for p in known.residuals], given))
+    return results, [next(found) if has else _zero(x) for x, has in zip(results, known.has_tangent, strict=True)]
+
+
+ad.primitive_jvps[region_p] = _jvp
+
+
+def _zero(x: Any) -> Any:
+    return ad.Zero(jax.typeof(x).to_tangent_aval())
+
+
+def bool_of(prevent_cse: bool | tuple[bool, ...]) -> bool:
+    return prevent_cse if isinstance(prevent_cse, bool) else any(prevent_cse)
+
+
+def linearization(jaxpr: Any, name: str, marks: Marks, active: tuple[bool, ...]) -> Linearization:
+    """The linearization of a region, from what is known about its function."""
+    with _lock:
+        known = _known.setdefault(jaxpr, {})
+        if (marks, active) not in known:
+            known[marks, active] = _linearization(jaxpr, name, marks, active)
+        return known[marks, active]
+
+
+def _linearization(jaxpr: Any, name: str, marks: Marks, active: tuple[bool, ...]) -> Linearization:
+    program, closed_over = read_nested(jaxpr)
+    if not marks.transparent:
+        program = as_region(program, marks)
+    active = (*active, *(False for _ in closed_over))
+    linearized = linearize_program(program, active)
+    count = len(program.outputs)
+    linearized.tangent_outputs[count - marks.auxiliary :] = [None] * marks.auxiliary
+    decisions = decide(linearized)
+    try:
+        made, backward = split(linearized, decisions, True), True
+    except ReverseModeError:  # raised again if the tangents are transposed
+        made, backward = split(linearized, decisions, False), False
+    forward, places = _forward(made, name)
+    has_tangent = tuple(t is not None for t in linearized.tangent_outputs)
+    linear = SplitMap.of(linearized, decisions, made, backward, marks)
+    return Linearization([a for a, _ in closed_over], forward, places[:count], places[count:], linear, has_tangent)
+
+
+def as_region(program: Program, marks: Marks) -> Program:
+    """A program that consists of one checkpoint region around the given one."""
+    outputs = [Value(t) for t in program.output_types]
+    op = Checkpoint(program, marks.policy, marks.prevent_cse)
+    return Program(list(program.inputs), [Equation(op, program.inputs, outputs, UNKNOWN)], list(outputs))
+
+
+def _forward(made: Split, name: str) -> tuple[Callable[..., list[Any]], list[Place]]:
+    """The forward program as a jitted function without what it would hand through, and where each result is."""
+    inputs = {v: i for i, v in enumerate(made.forward.inputs)}
+    computed: dict[Any, int] = {}
+    places = []
+    for atom in made.forward.outputs:
+        if isinstance(atom, Value) and atom in inputs:
+            places.append(Place(True, inputs[atom]))
+        else:
+            key = id(atom) if isinstance(atom, Literal) else atom
+            places.append(Place(False, computed.setdefault(key, len(computed))))
+    outputs = list({p.index: a for p, a in zip(places, made.forward.outputs, strict=True) if not p.is_input}.values())
+    program = Program(made.forward.inputs, made.forward.equations, outputs, made.forward.constants)
+
+    def forward(*xs: Any) -> list[Any]:
+        return evaluate(program, xs)
+
+    forward.__name__ = forward.__qualname__ = name
+    return jax.jit(forward), places
