@@ -184,6 +184,11 @@ def optimization_barrier(inputs: list[Any]) -> list[Any]:
     return results
 
 
+def is_barrier(primitive: Any) -> bool:
+    """Whether a primitive is an optimization barrier."""
+    return primitive.name == "optimization_barrier"
+
+
 HOST_KINDS = ("pinned_host", "unpinned_host")
 MEMORY_KINDS = ("device", *HOST_KINDS)
 

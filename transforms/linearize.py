@@ -13,14 +13,14 @@ from typing import Any, TypeVar
 from remat import jax_compat
 from remat.errors import RematError
 from remat.ir.check import check_linearized
-from remat.ir.linearized import Derivation, LinearEquation, Linearized, Opaque
+from remat.ir.linearized import Derivation, LinearEquation, Linearized, Opaque, Transposed
 from remat.ir.ops import Barrier, Block, Call, Checkpoint, Name, Op, Primitive, ToMemory, Zeros
 from remat.ir.program import Atom, Equation, Literal, Program, Value
 from remat.ir.region import Region
 from remat.ir.rewrite import Builder
 from remat.ir.source import UNKNOWN, Source
 from remat.ir.types import is_differentiable
-from remat.transforms.derivative import derivative, forward_map, pullback, tangent_type
+from remat.transforms.derivative import Derivative, derivative, tangent_type
 
 Tangent = Value | None
 
@@ -125,17 +125,42 @@ def _primitive(
     state: Linearizer, equation: Equation, inputs: list[Atom], tangents: list[Tangent]
 ) -> tuple[list[Atom], list[Tangent]]:
     op = equation.op
-    assert isinstance(op, Primitive)
     active = tuple(t is not None for t in tangents)
-    if jax_compat.is_structured(op.params) and op.name not in jax_compat.CUSTOM_JVPS:
-        return _through_vjp(state, equation, inputs, tangents)
     rule = _rule_or_error(equation, lambda: derivative(op, [a.type for a in inputs], active))
     if isinstance(rule, Exception):
         return _without_derivative(state, equation, inputs, tangents, rule)
     results = state.instantiate(rule.nonlinear, inputs)
     outputs, coefficients = results[: rule.output_count], results[rule.output_count :]
+    if _is_opaque(op, rule.linear):
+        return outputs, _stamp_opaque(state, equation, rule, coefficients, tangents, outputs)
     out_tangents = iter(_stamp_linear(state, rule.linear, coefficients, [t for t in tangents if t is not None]))
     return outputs, [next(out_tangents) if a else None for a in rule.active]
+
+
+def _is_opaque(op: Op, linear: Program) -> bool:
+    """Whether a linear program is only turned around as a whole: that of an operation that holds functions or programs
+    (its rule need not be linear), and one with structure in it, such as a loop over tangents."""
+    if not isinstance(op, Primitive) or (jax_compat.is_structured(op.params) and op.name not in jax_compat.CUSTOM_JVPS):
+        return True
+    return not all(isinstance(e.op, Primitive) for e in linear.equations)
+
+
+def _stamp_opaque(
+    state: Linearizer,
+    equation: Equation,
+    rule: Derivative,
+    coefficients: Sequence[Atom],
+    tangents: Sequence[Tangent],
+    outputs: Sequence[Atom],
+) -> list[Tangent]:
+    """Append a linear program as one equation."""
+
+    def backward(present: tuple[bool, ...]) -> Transposed:
+        with located(equation):
+            return rule.transposed(present)
+
+    op = Opaque(equation.op.name, lambda: rule.linear, backward)
+    return emit_opaque(state, op, coefficients, tangents, rule.active, outputs)
 
 
 def _stamp_linear(
@@ -160,37 +185,6 @@ def _stamp_linear(
     return [env[a] for a in program.outputs]  # type: ignore[index, misc]
 
 
-def _through_vjp(
-    state: Linearizer, equation: Equation, inputs: list[Atom], tangents: list[Tangent]
-) -> tuple[list[Atom], list[Tangent]]:
-    """The generic rule for primitives that hold functions or programs: `jax.vjp` of the bound equation."""
-    op = equation.op
-    types = [a.type for a in inputs]
-    active = tuple(t is not None for t in tangents)
-    rule = _rule_or_error(equation, lambda: pullback(op, types, active))
-    if isinstance(rule, Exception):
-        return _without_derivative(state, equation, inputs, tangents, rule)
-    results = state.instantiate(rule.forward, inputs)
-    outputs, residuals = results[: rule.output_count], results[rule.output_count :]
-    count = len(residuals)
-
-    def forward() -> Program:
-        with located(equation):
-            inner = forward_map(op, types, active)
-        padding = [Value(a.type) for a in residuals]
-        return Program([*padding, *inner.inputs], inner.equations, inner.outputs, inner.constants)
-
-    def backward() -> Program:
-        inner = rule.backward
-        padding = [Value(t) for t in types]
-        inputs = [*inner.inputs[:count], *padding, *inner.inputs[count:]]
-        return Program(inputs, inner.equations, inner.outputs, inner.constants)
-
-    return outputs, emit_opaque(
-        state, Opaque(op.name, forward, backward), [*residuals, *inputs], tangents, rule.active, outputs
-    )
-
-
 T = TypeVar("T")
 
 
@@ -211,7 +205,7 @@ def _without_derivative(
     """An operation that cannot be differentiated raises its error when a derivative really goes through it, so that
     policies may look at functions that contain it."""
 
-    def fail() -> Program:
+    def fail(*_: Any) -> Any:
         raise error
 
     outputs: list[Atom] = list(state.emit(equation.op, inputs, [v.type for v in equation.outputs]))
@@ -286,7 +280,7 @@ linearize_rules: dict[type[Op], Rule] = {
     Primitive: _primitive,
     Name: _name,
     Call: _call,
-    Block: _through_vjp,
+    Block: _primitive,
     Checkpoint: _checkpoint,
 }
 """From the class of an op to its rule. `transforms.rules` adds scan, cond and while."""

@@ -22,7 +22,7 @@ from typing import Any, ClassVar
 from remat.ir.ops import Op
 from remat.ir.program import Atom, Equation, Program, Value
 from remat.ir.region import Region
-from remat.ir.rewrite import prune, select
+from remat.ir.rewrite import prune, select, used_values
 from remat.ir.source import Source
 
 
@@ -176,10 +176,25 @@ class LinearCond(Op):
 
 
 @dataclass(frozen=True, eq=False)
+class Transposed:
+    """A linear equation turned around: `program` takes the coefficients and the cotangents that are present, and
+    returns cotangents for the linear inputs; `zero` marks those that get none."""
+
+    program: Program
+    zero: tuple[bool, ...]
+
+    @cached_property
+    def used(self) -> frozenset[Value]:
+        """Those inputs of the program that it reads."""
+        return frozenset(used_values(self.program))
+
+
+@dataclass(frozen=True, eq=False)
 class Opaque(Op):
-    """A linear map known only as programs: `backward` takes (coefficients, cotangents), `forward` (coefficients,
-    tangents). Either is made when first asked for; making it raises where that direction does not exist."""
+    """A linear map known only as programs: `forward` takes (coefficients, tangents), and `backward` makes a program of
+    (coefficients, cotangents) for the set of cotangents that are present. Either is made when first asked for; making
+    it raises where that direction does not exist."""
 
     name: str  # type: ignore[misc]
     forward: Callable[[], Program]
-    backward: Callable[[], Program]
+    backward: Callable[[tuple[bool, ...]], Transposed]

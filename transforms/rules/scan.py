@@ -52,9 +52,9 @@ def _linearize(
 linearize_rules[Scan] = _linearize
 
 
-def _resolve(level: Level, equation: LinearEquation) -> Resolved:
+def _resolve(level: Level, equation: LinearEquation, present: tuple[bool, ...]) -> Resolved:
     """Decide what the forward scan stacks, and how one step of the outer backward (or tangent) program runs."""
-    kept = ScanResiduals(level, equation)
+    kept = ScanResiduals(level, equation, level.live_of.scan(equation, present))
     kept.keep_results()
     second = transposed_body(kept) if level.backward else tangent_body(kept)
     kept.sort_residuals()

@@ -14,6 +14,7 @@ from remat.ir.ops import Scan
 from remat.ir.program import Atom, Equation, Literal, Program, Value
 from remat.ir.rewrite import prune
 from remat.transforms.forward import forward_equations
+from remat.transforms.liveness import LiveScan
 from remat.transforms.rules.scan_shift import Chain, chain_of
 from remat.transforms.walk import Level, StackedFrom
 
@@ -21,10 +22,10 @@ from remat.transforms.walk import Level, StackedFrom
 class ScanResiduals:
     """The residuals of one scan, and its forward equation. `sort` is called after the body has been walked."""
 
-    def __init__(self, level: Level, equation: LinearEquation):
+    def __init__(self, level: Level, equation: LinearEquation, live: LiveScan):
         op = equation.op
         assert isinstance(op, LinearScan)
-        self.level, self.linear, self.op = level, equation, op
+        self.level, self.linear, self.op, self.live = level, equation, op, live
         self.scan: Scan = op.equation.op  # type: ignore[assignment]
         self.body: Linearized = op.body
         self.inner = level.nested(self.body)
