@@ -13,7 +13,7 @@ from typing import Any
 from remat.errors import ProgramError
 from remat.ir.linearized import LinearEquation, Linearized
 from remat.ir.printer import equation_lines
-from remat.ir.program import Atom, Equation, Program, Value
+from remat.ir.program import Atom, Program, Value
 from remat.ir.type_rules import compare, key, mismatch, tangent_type
 
 enabled = False

@@ -158,8 +158,9 @@ def test_conditions_of_while_loops() -> None:
         check(While(Program([c], [], [Literal(1, INDEX)]), body, 0, 0), [VECTOR], [VECTOR])
     with pytest.raises(ProgramError, match="while condition: 0 values expected, 1 given"):
         check(While(Program([], [], [Literal(True, FLAG)]), body, 0, 0), [VECTOR], [VECTOR])
+    more = Program([b, Value(INDEX)], [], [b])
     with pytest.raises(ProgramError, match="while constants and carry: 2 values expected, 1 given"):
-        check(While(Program([c], [], [Literal(True, FLAG)]), Program([b, Value(INDEX)], [], [b]), 0, 0), [VECTOR], [VECTOR])
+        check(While(Program([c], [], [Literal(True, FLAG)]), more, 0, 0), [VECTOR], [VECTOR])
 
 
 def test_every_op_has_a_rule() -> None:

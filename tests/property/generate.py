@@ -201,7 +201,8 @@ class _Generator:
         args = [self.recent(pool) for _ in range(int(self.random.integers(1, most + 1)))]
         params = [self.var(a.type) for a in args]
         count = int(self.random.integers(1, 4))
-        function = self.function(params, () if closed else self.seen(pool), menu, lambda p: [self.recent(p) for _ in range(count)])
+        outer = () if closed else self.seen(pool)
+        function = self.function(params, outer, menu, lambda p: [self.recent(p) for _ in range(count)])
         targets = [self.var(v.type) for v in function.results]
         function, unused = self.sharp(pool, function, menu)
         pool.extend(targets)

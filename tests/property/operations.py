@@ -147,7 +147,7 @@ GROUPS: dict[str, tuple[tuple[str, ...], float]] = {
 """Templates by group, with how often the group is drawn."""
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def result_type(template: str, types: tuple[Type, ...]) -> Type | None:
     """The type of a template's result; None where JAX refuses the types or the result is too large."""
     text = template.format(*(f"x{i}" for i in range(len(types))))

@@ -124,7 +124,8 @@ def simpler(statement: Statement) -> Iterator[list[Statement]]:
         if len(statement.functions) > 2:
             yield [replace(statement, functions=statement.functions[:2])]
     if kind in ("call", "branch"):
-        yield from ([_without_result(statement, i)] for i in range(len(statement.targets)) if len(statement.targets) > 1)
+        count = len(statement.targets)
+        yield from ([_without_result(statement, i)] for i in range(count) if count > 1)
     if kind == "scan":
         carries, length, reverse, unroll = options
         if reverse or unroll > 1:
@@ -143,9 +144,8 @@ def inlined(function: Function, statement: Statement) -> list[Statement]:
     """A function's body in place of its call."""
     names = dict(zip(function.params, statement.args, strict=True))
     body = [_renamed(s, names) for s in function.body]
-    ends = [
-        Statement("op", (t,), (names.get(r, r),), ("{0}",)) for t, r in zip(statement.targets, function.results, strict=True)
-    ]
+    pairs = zip(statement.targets, function.results, strict=True)
+    ends = [Statement("op", (target,), (names.get(result, result),), ("{0}",)) for target, result in pairs]
     return [*body, *ends]
 
 
@@ -189,10 +189,10 @@ def _renamed(statement: Statement, names: dict[Var, Var]) -> Statement:
     def values(found: Sequence[Var]) -> tuple[Var, ...]:
         return tuple(names.get(v, v) for v in found)
 
-    functions = tuple(
-        replace(f, body=tuple(_renamed(s, names) for s in f.body), results=values(f.results)) for f in statement.functions
-    )
-    return replace(statement, args=values(statement.args), functions=functions)
+    def function(f: Function) -> Function:
+        return replace(f, body=tuple(_renamed(s, names) for s in f.body), results=values(f.results))
+
+    return replace(statement, args=values(statement.args), functions=tuple(map(function, statement.functions)))
 
 
 def _renamed_program(program: Program, names: dict[Var, Var]) -> Program:
