@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 
 from remat import jax_compat
 from remat.errors import RematError
+from remat.ir.check import check_linearized
 from remat.ir.linearized import Derivation, LinearEquation, Linearized, Opaque, Transposed
 from remat.ir.ops import Barrier, Block, Call, Checkpoint, Name, Op, Primitive, ToMemory, Zeros
 from remat.ir.program import Atom, Equation, Literal, Program, Value
@@ -106,15 +107,17 @@ def linearize_program(
         for v, a in zip(program.inputs, active, strict=True)
     ]
     outputs, tangent_outputs = state.walk(program, inputs, tangents)
-    return Linearized(
-        inputs,
-        tangents,
-        state.equations,
-        state.linear,
-        outputs,
-        tangent_outputs,
-        program.constants,
-        state.derivations,
+    return check_linearized(
+        Linearized(
+            inputs,
+            tangents,
+            state.equations,
+            state.linear,
+            outputs,
+            tangent_outputs,
+            program.constants,
+            state.derivations,
+        )
     )
 
 
