@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -89,7 +89,7 @@ class Balanced(Combinable):
         """The plan that keeps the fewest bytes; one for all regions of a program under this policy, counted once."""
         known = _best.setdefault(view.program, {})
         if self not in known:
-            views = [replace(v, by_name=view.by_name) for v in region_views(view.program) if self._rules(v.region)]
+            views = [v for v in region_views(view.program) if self._rules(v.region)]
             sizes = {v.region: len(v.equations) for v in views}
             known[self] = (self._count(view.program, views) if views else 0), sizes
         chosen, sizes = known[self]

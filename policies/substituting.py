@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from remat.decisions import SAVE, Decision, Policy, RegionView, Save
-from remat.ir.linearized import Linearized
 from remat.ir.ops import Op
 from remat.ir.program import Equation, Value
 from remat.ir.traits import is_memory_bound
@@ -49,10 +48,9 @@ def substituted(
     """The decisions with later values in place of earlier ones that only serve to rebuild them by a cheap operation."""
     decisions = dict(decisions)
     uses = view.program.use_counts
-    excluded = _beyond_names(view.program) if view.by_name else set[Value]()
     for equation in view.equations:
         replaced = _replaceable(equation, decisions, uses) if is_cheap(equation.op) else []
-        if replaced and excluded.isdisjoint(equation.outputs):
+        if replaced:
             for value in replaced:
                 del decisions[value]
             decisions[equation.outputs[0]] = SAVE
@@ -72,17 +70,6 @@ def _replaceable(equation: Equation, decisions: dict[Value, Decision], uses: Cou
         and uses[a] == 1
         and size_in_bytes(a.type) >= size
     ]
-
-
-def _beyond_names(program: Linearized) -> set[Value]:
-    """Values that JAX does not keep by a name: coefficients, and results that their own derivative reads."""
-    found: set[Value] = set()
-    for level in program.levels():
-        for derivation in level.derivations:
-            found.update(v for e in derivation.coefficients for v in e.outputs)
-            read = {a for e in (*derivation.coefficients, *derivation.linear) for a in e.inputs}
-            found.update(a for a in derivation.outputs if isinstance(a, Value) and a in read)
-    return found
 
 
 def substituting(policy: Any) -> Substituting:

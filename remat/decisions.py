@@ -7,7 +7,6 @@ pass. That a value may be kept never forces keeping it: what the backward does n
 from __future__ import annotations
 
 import reprlib
-import weakref
 from collections.abc import Callable, Iterable, Sequence, Set
 from dataclasses import dataclass
 from types import FunctionType, ModuleType
@@ -52,16 +51,12 @@ SAVE, RECOMPUTE = Save(), Recompute()
 class RegionView:
     """What a policy sees: the primal and coefficient equations of one outermost checkpoint region, those inside its
     loops, branches and nested regions included; which of them are inside loops; and the linearized program around.
-
-    `by_name` says that JAX is going to carry the decisions out: it keeps a value by a name on it, which reaches neither
-    coefficients nor what an operation's own derivative reads of its result.
     """
 
     region: Region
     equations: Sequence[Equation]
     in_loops: frozenset[Equation]
     program: Linearized
-    by_name: bool = False
 
     @property
     def place(self) -> str:
@@ -197,19 +192,16 @@ def _foreign_text(foreign: Set[Value], policy: Policy, view: RegionView) -> str:
     )
 
 
-_ORIGINS: dict[int, tuple[weakref.ref[Any], Policy]] = {}
-"""By identity: in jax 0.10, policies of equal names are equal, and one must not be forgotten along with another."""
+_EQUIVALENTS: list[tuple[Any, Policy]] = []
 
 
-def remember_origin(jax_policy: Any, policy: Policy) -> Any:
-    """Record which of our policies a policy object handed to `jax.checkpoint` stands for."""
-    key, origins = id(jax_policy), _ORIGINS
-    origins[key] = weakref.ref(jax_policy, lambda _: origins.pop(key, None)), policy
-    return jax_policy
+def stands_for(theirs: Any, ours: Policy) -> None:
+    """Note that an object of `jax.checkpoint_policies` means the same as a policy of ours."""
+    _EQUIVALENTS.append((theirs, ours))
 
 
 def as_policy(policy: Any) -> Policy:
-    """Ours as they are; objects we handed to JAX back to ours; JAX's own and bare callables wrapped.
+    """Ours as they are; JAX's own and bare callables wrapped.
 
     **Raises** `PolicyTypeError` for anything else, with advice for the usual slips.
     """
@@ -234,8 +226,7 @@ def as_policy(policy: Any) -> Policy:
         )
     if isinstance(policy, Policy):
         return policy
-    reference, origin = _ORIGINS.get(id(policy), (None, None))
-    return origin if origin is not None and reference is not None and reference() is policy else JaxPolicy(policy)
+    return next((ours for theirs, ours in _EQUIVALENTS if theirs is policy), None) or JaxPolicy(policy)
 
 
 JAX_CONSTRUCTORS = (

@@ -298,17 +298,6 @@ def reduce_precision(dtype: Any) -> tuple[Any, dict[str, Any]]:
     return jex_core.primitives.reduce_precision_p, {"exponent_bits": info.nexp, "mantissa_bits": info.nmant}
 
 
-def policies_are_filtered() -> bool:
-    """Whether JAX asks callable policies about some primitives only (jax_remat3), so that others cannot be kept."""
-    return bool(getattr(jax.config, "jax_remat3", False))
-
-
-class GeneratedName(str):
-    """A name that remat gave to a value, to tell JAX to keep it; it does not count as a user's name."""
-
-    __slots__ = ()
-
-
 def with_constraints(params: dict[str, Any]) -> Any:
     """The jaxpr of a call, with the shardings that a jit asked for as constraints in it, so that it can be inlined."""
     jaxpr = params["jaxpr"]

@@ -189,9 +189,6 @@ class _Reader:
         result = []
         for equation in jaxpr_equations:
             op, lifted = self.op(equation)
-            if isinstance(op, Name) and isinstance(op.tag, jax_compat.GeneratedName):
-                env[equation.outvars[0]] = _read(env, equation.invars[0])
-                continue
             inputs: list[Atom] = [_read(env, v) for v in equation.invars]
             inputs = _place_lifted(op, inputs, [[constant(a, t) for a, t in part] for part in lifted])
             outputs = [_define(env, v) for v in equation.outvars]

@@ -68,8 +68,6 @@ class Strategy(Combinable):
     def _held(self, facts: LevelFacts, view: RegionView, inside: Collection[Equation]) -> set[Value]:
         visited = [s for s in facts.steps.get(view.region, ()) if s.equation in inside]
         held = {n.value for n in self.checkpointer(visited, inside).kept if not n.is_given}
-        if view.by_name:  # names do not reach all that derivatives read; JAX keeps of these what it can use
-            held.update(n.value for s in visited if not self.may_recompute(s) for n in s.outputs)
         return held | self._never_run_again(facts, facts.derivations.get(view.region, ()), inside, held)
 
     def _never_run_again(

@@ -8,7 +8,7 @@ from typing import Any
 
 from jax import lax
 
-from remat.ir.ops import Barrier, Block, Call, Checkpoint, Cond, Name, Op, Primitive, Scan, While, Zeros
+from remat.ir.ops import Barrier, Block, Call, Checkpoint, Cond, Op, Primitive, Scan, While, Zeros
 from remat.ir.program import Atom, Equation, Literal, Program, Value
 from remat.ir.region import Region
 from remat.ir.source import UNKNOWN, Source
@@ -111,24 +111,6 @@ def with_programs(op: Op, programs: Sequence[Program]) -> Op:
     if isinstance(op, (Block, Call, Checkpoint)):
         return dataclasses.replace(op, program=programs[0])
     return op
-
-
-def insert_names(program: Program, chosen: dict[Value, Any], tag: Callable[[Any], Any]) -> Program:
-    """Name each value in `chosen`, at every level, with `tag(chosen[value])`; all later uses read the named value."""
-    env: Env = {}
-    equations: list[Equation] = []
-    for equation in program.equations:
-        op = equation.op
-        if op.programs:
-            op = with_programs(op, [insert_names(p, chosen, tag) for p in op.programs])
-        inputs = [env.get(a, a) if isinstance(a, Value) else a for a in equation.inputs]
-        equations.append(Equation(op, inputs, equation.outputs, equation.source, equation.region))
-        for value in equation.outputs:
-            if value in chosen:
-                named = env[value] = Value(value.type)
-                equations.append(Equation(Name(tag(chosen[value])), [value], [named], equation.source, equation.region))
-    outputs = [env.get(a, a) if isinstance(a, Value) else a for a in program.outputs]
-    return Program(program.inputs, equations, outputs, program.constants, program.signature)
 
 
 def prune(
