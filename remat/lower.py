@@ -125,7 +125,11 @@ def evaluate(program: Program, inputs: Sequence[Any]) -> list[Any]:
     last_use = _last_uses(program)
     for i, equation in enumerate(program.equations):
         arguments = [a.value if isinstance(a, Literal) else env[a] for a in equation.inputs]
-        results = lower_rules[type(equation.op)](equation.op, equation, arguments)
+        again = (
+            equation.source.is_recomputed
+        )  # the name scope by which profilers group what JAX's checkpoint recomputes
+        with jax.named_scope("rematted_computation") if again else contextlib.nullcontext():
+            results = lower_rules[type(equation.op)](equation.op, equation, arguments)
         env.update(zip(equation.outputs, results, strict=True))
         for value in last_use.get(i, ()):
             env.pop(value, None)

@@ -186,6 +186,7 @@ class SplitMap:
             def second(*xs: Any) -> list[Any]:
                 return evaluate(program, xs)
 
+            second.__name__ = second.__qualname__ = "tangent" if key == "tangent" else "backward"
             self._programs["jitted", key] = jax.jit(second)
         return bind_program(self._programs["jitted", key], program, inputs, self.marks)
 

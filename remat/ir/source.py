@@ -27,12 +27,18 @@ NOWHERE = Position("", 0, 0, "")
 class Source:
     """The origin of an equation. `info` is JAX's source record; None where no user line stands behind it."""
 
-    __slots__ = ("caller", "info")
+    __slots__ = ("caller", "info", "is_recomputed")
 
-    def __init__(self, info: Any = None, caller: Source | None = None):
+    def __init__(self, info: Any = None, caller: Source | None = None, is_recomputed: bool = False):
         self.info = info
         self.caller = caller
         """The call that the equation was inlined from; its place is given where the equation itself has none."""
+        self.is_recomputed = is_recomputed
+        """Whether the equation stands in a backward program and computes a value of the forward pass again."""
+
+    def again(self) -> Source:
+        """The source of the same equation where it is recomputed."""
+        return Source(self.info, self.caller, True)
 
     @property
     def text(self) -> str:
