@@ -129,6 +129,11 @@ def depends_on(jaxpr: Any, roots: Sequence[bool]) -> list[bool]:
     return [not isinstance(a, Literal) and a in reached for a in opened.outputs]
 
 
+def has_calls(jaxpr: Any) -> bool:
+    """Whether a jaxpr calls jitted functions."""
+    return any(e.primitive.name in CALLS for e in unwrap(jaxpr).equations)
+
+
 def spmd_axis(axis: Any) -> Any:
     """The `spmd_axis_name` of a mapped axis."""
     return axis.spmd_name

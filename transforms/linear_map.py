@@ -43,7 +43,7 @@ def bind_linear(linear: Any, residuals: Sequence[Any], tangents: Sequence[Any]) 
     return linear_p.bind(*residuals, *tangents, linear=linear)
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class SplitMap:
     """The linear map of a split region.
 
@@ -68,7 +68,6 @@ class SplitMap:
         cls, linearized: Linearized, decisions: dict[Value, Decision], first: Split, is_backward: bool, marks: Marks
     ) -> SplitMap:
         outputs = tuple(t is not None for t in linearized.tangent_outputs)
-        marks = marks.of_values()
         return cls(linearized, decisions, first, is_backward, marks, outputs, list(range(len(first.residuals))))
 
     @property
@@ -78,6 +77,11 @@ class SplitMap:
     @property
     def result_types(self) -> list[Any]:
         return [t.type for t, out in zip(self.linearized.tangent_outputs, self.outputs, strict=True) if out and t]
+
+    def __repr__(self) -> str:
+        """The tangent program, so that it can be read in a jaxpr."""
+        found = self.tangent()
+        return str(found[0] if found is not None else self.first.second)
 
     def transpose(self, residuals: Sequence[Any], cotangents: Sequence[Any]) -> list[Any]:
         """Cotangents of the tangents (None: zero) from those of the results (None: zero)."""
@@ -133,9 +137,7 @@ class SplitMap:
 
     def apply(self, residuals: Sequence[Any], tangents: Sequence[Any]) -> list[Any]:
         """Tangents of the results."""
-        if "tangent" not in self._programs:
-            self._programs["tangent"] = self._tangent()
-        found = self._programs["tangent"]
+        found = self.tangent()
         if found is None:
             return self._transposed_twice(residuals, tangents)
         program, positions, given, returned = found
@@ -148,6 +150,12 @@ class SplitMap:
             for r, t, out in zip(returned, self.linearized.tangent_outputs, self.outputs, strict=True)
             if out and t is not None
         ]
+
+    def tangent(self) -> Any:
+        """The tangent program, which residuals it reads, and what it takes and returns; None where there is none."""
+        if "tangent" not in self._programs:
+            self._programs["tangent"] = self._tangent()
+        return self._programs["tangent"]
 
     def _tangent(self) -> Any:
         """The tangent program, from the residuals that are kept for the backward pass; None if they do not do."""

@@ -14,14 +14,15 @@ from __future__ import annotations
 import threading
 import weakref
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import jax
 from jax.interpreters import ad
 
+from remat import jax_compat
 from remat.errors import ReverseModeError
-from remat.ir.ops import Checkpoint
+from remat.ir.ops import Checkpoint, Name
 from remat.ir.program import Equation, Literal, Program, Value
 from remat.ir.source import UNKNOWN
 from remat.ir.types import is_differentiable
@@ -56,10 +57,14 @@ class Linearization:
 
 @dataclass(frozen=True)
 class Place:
-    """The input of that number, or the result of that number of the forward program."""
+    """The input of that number, or the result of that number of the forward program.
+
+    A residual that the user gave a name keeps it, for JAX's own reports of what is saved.
+    """
 
     is_input: bool
     index: int
+    name: Any = None
 
 
 _known: weakref.WeakKeyDictionary[Any, dict[Any, Linearization]] = weakref.WeakKeyDictionary()
@@ -76,10 +81,11 @@ def _jvp(primals: Sequence[Any], tangents: Sequence[Any], *, jaxpr: Any, call: A
         return results, [_zero(x) for x in results]
     known = linearization(jaxpr, dict(call)["name"], marks, active)
     inputs = [*primals, *known.closed_over]
-    made = bind_program(known.forward, known.program, inputs, marks.of_values())
+    made = bind_program(known.forward, known.program, inputs, marks.of_derived(jaxpr))
 
     def at(place: Place) -> Any:
-        return inputs[place.index] if place.is_input else made[place.index]
+        found = inputs[place.index] if place.is_input else made[place.index]
+        return found if place.name is None else jax_compat.checkpoint_name(found, place.name)
 
     results = [at(p) for p in known.results]
     given = [t for t, is_active in zip(tangents, active, strict=True) if is_active]
@@ -118,7 +124,8 @@ def _linearization(jaxpr: Any, name: str, marks: Marks, active: tuple[bool, ...]
         made, backward = split(linearized, decisions, False), False
     first, forward, places = _forward(made, name)
     has_tangent = tuple(t is not None for t in linearized.tangent_outputs)
-    linear = SplitMap.of(linearized, decisions, made, backward, marks)
+    linear = SplitMap.of(linearized, decisions, made, backward, marks.of_derived(jaxpr))
+    places[count:] = [_named(p, made, v) for p, v in zip(places[count:], made.residuals, strict=True)]
     return Linearization(
         [a for a, _ in closed_over], first, forward, places[:count], places[count:], linear, has_tangent
     )
@@ -129,6 +136,11 @@ def as_region(program: Program, marks: Marks) -> Program:
     outputs = [Value(t) for t in program.output_types]
     op = Checkpoint(program, marks.policy, marks.prevent_cse)
     return Program(list(program.inputs), [Equation(op, program.inputs, outputs, UNKNOWN)], list(outputs))
+
+
+def _named(place: Place, made: Split, residual: Value) -> Place:
+    producer = made.level.producer.get(residual)
+    return replace(place, name=producer.op.tag) if producer is not None and isinstance(producer.op, Name) else place
 
 
 def _forward(made: Split, name: str) -> tuple[Program, Callable[..., list[Any]], list[Place]]:
