@@ -131,7 +131,7 @@ def depends_on(jaxpr: Any, roots: Sequence[bool]) -> list[bool]:
 
 def has_calls(jaxpr: Any) -> bool:
     """Whether a jaxpr calls jitted functions."""
-    return any(e.primitive.name in CALLS for e in unwrap(jaxpr).equations)
+    return any(e.primitive.name in ("jit", "pjit") for e in unwrap(jaxpr).equations)
 
 
 def spmd_axis(axis: Any) -> Any:
