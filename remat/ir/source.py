@@ -6,6 +6,7 @@ JAX's source record and looks into it lazily.
 
 from __future__ import annotations
 
+import os
 import re
 from typing import Any, NamedTuple
 
@@ -61,3 +62,21 @@ class Source:
 
 
 UNKNOWN = Source()
+
+
+def _register_own_files() -> None:
+    """Tell JAX that our frames are no user's code, so that equations show the line that called us.
+
+    Not so the demo, which is a user like any other. Folders count by their real place too, as installations for
+    development load `remat.policies` and `remat.transforms` from there.
+    """
+    root = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+    for name in os.listdir(root):
+        path = os.path.join(root, name)
+        if name != "demo" and (name.endswith(".py") or os.path.isdir(path)):
+            ending = "" if name.endswith(".py") else os.sep
+            for place in {path, os.path.realpath(path)}:
+                source_info_util.register_exclusion(place + ending)
+
+
+_register_own_files()

@@ -1,4 +1,4 @@
-"""Which products `balanced` keeps: not those that sum over nothing, nor batched ones much larger than their operands."""
+"""Which products `balanced` keeps: none that sum over nothing, no batched ones much larger than their operands."""
 
 import jax.numpy as jnp
 import pytest

@@ -62,6 +62,7 @@ def test_nor_for_a_loop_beside_it():
         remat.grad(f)(jnp.ones(4))
 
 
+@pytest.mark.filterwarnings("ignore::remat.OverriddenPolicyWarning")
 def test_what_is_its_own_may_be_decided_about():
     """Values in loops, branches and nested regions of the region are its own."""
 
