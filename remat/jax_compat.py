@@ -8,6 +8,7 @@ a scan by trees (`ft_in`) instead of counts. All of this is read through public 
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -122,15 +123,11 @@ def inner_primitives(params: dict[str, Any]) -> frozenset[str]:
 def bind(primitive: Any, inputs: Any, params: dict[str, Any], info: Any = None, context: Any = None) -> list[Any]:
     """Apply a primitive to arrays or tracers, keeping the user's source line and name scope on the new equation."""
     parameters = primitive.get_bind_params(params)
-    if info is not None:
-        stack = source_info_util.current_name_stack() + info.name_stack
-        with source_info_util.user_context(info.traceback, name_stack=stack):
-            if context is not None:
-                with context.manager:
-                    out = primitive.bind(*inputs, **parameters)
-            else:
-                out = primitive.bind(*inputs, **parameters)
-    else:
+    with contextlib.ExitStack() as stack:
+        if info is not None:
+            stack.enter_context(with_source(info))
+        if context is not None:
+            stack.enter_context(context.manager)
         out = primitive.bind(*inputs, **parameters)
     return list(out) if primitive.multiple_results else [out]
 

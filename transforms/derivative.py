@@ -63,7 +63,7 @@ def cached(key: Hashable, make: Callable[[], Any]) -> Any:
 
 
 def params_key(op: Primitive) -> Hashable:
-    return (op.primitive, tuple(op.params.items()))
+    return (op.primitive, tuple(op.params.items()), op.context)
 
 
 def tangent_type(type: Any) -> Any:

@@ -68,7 +68,7 @@ def _resolve(level: Level, equation: LinearEquation, present: tuple[bool, ...]) 
         passed = [v if v in lvl.residuals else Value(v.type) for v in own_inputs]
         given = [v for v in arguments if v is not None]
         branches.append(Program([*shared, *passed, *given], builder.equations, outputs))
-    new = Cond(tuple(branches))
+    new = Cond(tuple(branches), op.equation.op.platforms)  # type: ignore[attr-defined]
     coefficients: list[Atom] = [index, *(v for v, _ in slots), *(operands[i] for i in positions)]
     parameters = walked[0][0]
 
@@ -143,5 +143,6 @@ def _replace_forward(level: Level, op: LinearCond, inner: list[Level], slots: li
         outputs = [*branch.outputs, *extra]
         branches.append(Program(branch.inputs, prune(builder.equations, outputs), outputs))
     outputs = [*old.outputs, *(v for v, _ in slots)]
-    new = Equation(Cond(tuple(branches)), old.inputs, outputs, old.source, old.region)
+    platforms = old.op.platforms  # type: ignore[attr-defined]
+    new = Equation(Cond(tuple(branches), platforms), old.inputs, outputs, old.source, old.region)
     level.replace(old, new, new)
