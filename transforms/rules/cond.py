@@ -7,6 +7,7 @@ Operands are not returned again (the cond's own operands serve). The backward is
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
@@ -115,21 +116,22 @@ Slot = tuple[Value, dict[Level, Value]]
 def _share_slots(level: Level, op: LinearCond, inner: list[Level]) -> list[Slot]:
     """Outer values for the branches' residuals: of each type as many as the branch with most of them needs."""
     slots: list[Slot] = []
+    by_type: dict[Any, list[Slot]] = {}
     for lvl, branch in zip(inner, op.branches, strict=True):
-        free = list(slots)
         operands = set(branch.inputs)
+        taken: Counter[Any] = Counter()
         for origin, residual in lvl.residuals.items():
             if origin in operands:
                 continue
-            match = next((s for s in free if s[0].type == residual.type), None)
-            if match is None:
-                match = (Value(residual.type), {})
-                slots.append(match)
-                level.decisions[match[0]] = SAVE
-                level.note_origin(match[0], StackedFrom(origin, lvl, 1))
-            else:
-                free.remove(match)
-            match[1][lvl] = residual
+            same, place = by_type.setdefault(residual.type, []), taken[residual.type]
+            taken[residual.type] += 1
+            if place == len(same):
+                slot: Slot = (Value(residual.type), {})
+                same.append(slot)
+                slots.append(slot)
+                level.decisions[slot[0]] = SAVE
+                level.note_origin(slot[0], StackedFrom(origin, lvl, 1))
+            same[place][1][lvl] = residual
     return slots
 
 
