@@ -61,6 +61,21 @@ def test_gradients_of_loops_that_run_again(name: str) -> None:
     check_gradients(twice(STEPS[name]), X, policies=policies, compiled=True)
 
 
+def test_a_loop_that_runs_again_for_its_result() -> None:
+    """No derivative of the inner loop reads its carry, but what comes after it reads the final value."""
+
+    def f(x: Any) -> Any:
+        def outer(c: Any, _: Any) -> Any:
+            c = lax.scan(lambda c, _: (c @ X * 2, None), c, None, length=3)[0]
+            return S(c), None
+
+        return lax.scan(outer, x, None, length=2)[0].sum()
+
+    expected = count(jax.grad(jax.checkpoint(f, policy=CP.dots_saveable)), "dot_general")
+    assert count(remat.grad(f, policy="dots"), "dot_general") <= expected
+    check_gradients(f, X, policies=[None, "nothing", "dots", "everything"], compiled=True)
+
+
 def test_a_carry_that_the_policy_does_not_keep_is_computed_again() -> None:
     found = remat.saved_residuals(remat.checkpoint(twice(STEPS["product that no derivative reads"]), policy="dots"), X)
     assert not any(r.carried and len(r.loops) == 2 for r in found)

@@ -90,7 +90,7 @@ resolve_rules[LinearCond] = _resolve
 
 def _walk(
     level: Level, branch: Linearized, op: LinearCond, live: Sequence[bool], reached: Sequence[bool]
-) -> tuple[list[Value | None], list[Atom | None]]:
+) -> tuple[Sequence[Value | None], Sequence[Atom | None]]:
     """Walk one branch whose flagged outputs are live, and flagged tangents of operands in any branch. Returns its
     arguments and its results, with None where nothing is live, or is zero."""
     if level.backward:

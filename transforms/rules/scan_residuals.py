@@ -102,10 +102,10 @@ class ScanResiduals:
         self.keep_for_another_run()
 
     def keep_for_another_run(self) -> None:
-        """If the loop runs again for what it carries, it reads those values that the policy keeps."""
+        """Where the loop runs again, its carried values follow from what the policy keeps. If it does not run again after
+        all, nothing asks for these stacks, and they are not kept."""
         self.returned_too: dict[Value, Value] = {}
-        decisions = self.level.decisions
-        if not any(isinstance(decisions.get(outer), Recompute) for _, outer in self.extra):
+        if not self.runs_again():
             return
         stacked = {inner for inner, _ in self.extra}
         saved = {v for e in self.body.equations for v in e.outputs if self.policy_keeps(v)} - stacked
