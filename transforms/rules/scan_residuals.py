@@ -102,8 +102,8 @@ class ScanResiduals:
         self.keep_for_another_run()
 
     def keep_for_another_run(self) -> None:
-        """Where the loop runs again, its carried values follow from what the policy keeps. If it does not run again after
-        all, nothing asks for these stacks, and they are not kept."""
+        """Where the loop runs again, its carried values follow from what the policy keeps. If it does not run again,
+        nothing asks for these stacks, and they are not kept."""
         self.returned_too: dict[Value, Value] = {}
         if not self.runs_again():
             return
