@@ -200,14 +200,17 @@ def _checkpoint(op: Checkpoint, equation: Equation, inputs: list[Any]) -> list[A
 def _scan(op: Scan, equation: Equation, inputs: list[Any]) -> list[Any]:
     k, n = op.constant_count, op.constant_count + op.carry_count
     constants, carry, slices = inputs[:k], inputs[k:n], inputs[n:]
+    count, length = len(slices), op.length
+    if not isinstance(length, int):  # a symbolic length is only known to JAX from an array
+        slices, length = [*slices, jnp.zeros((length, 0))], None
 
     def body(carry: list[Any], slices: list[Any]) -> tuple[list[Any], list[Any]]:
-        results = evaluate(op.body, [*constants, *carry, *slices])
+        results = evaluate(op.body, [*constants, *carry, *slices[:count]])
         return results[: op.carry_count], results[op.carry_count :]
 
     carry = [_typed(x, v.type) for x, v in zip(carry, op.body.inputs[k:n], strict=True)]
     with _at(equation):
-        final, stacked = lax.scan(body, carry, slices, length=op.length, reverse=op.reverse, unroll=op.unroll)
+        final, stacked = lax.scan(body, carry, slices, length=length, reverse=op.reverse, unroll=op.unroll)
     return [*final, *stacked]
 
 
@@ -222,9 +225,22 @@ def _cond(op: Cond, equation: Equation, inputs: list[Any]) -> list[Any]:
     if len(branches) == 1:
         return branches[0](*operands)
     with _at(equation):
+        if op.platforms is not None:
+            return _of_platform(op.platforms, branches, operands)
         if len(branches) == 2:
             return lax.cond(index != 0, branches[1], branches[0], *operands)
         return lax.switch(index, branches, *operands)
+
+
+def _of_platform(platforms: Sequence[Any], branches: Sequence[Any], operands: list[Any]) -> list[Any]:
+    """Only the branch of the platform that is compiled for is lowered; JAX finds its number again."""
+    default, named = None, {}
+    for names, branch in zip(platforms, branches, strict=True):
+        if names is None:
+            default = branch
+        else:
+            named.update(dict.fromkeys(names, branch))
+    return lax.platform_dependent(*operands, default=default, **named)
 
 
 def _while(op: While, equation: Equation, inputs: list[Any]) -> list[Any]:

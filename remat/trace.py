@@ -221,10 +221,10 @@ class _Reader:
             count = constants + len(arrays)
             return Scan(body, params["length"], params["reverse"], count, carry, params["unroll"]), [arrays]
         if kind == "cond":
-            return self.cond(params["branches"])
+            return self.cond(params["branches"], params.get("branches_platforms"))
         return self.while_loop(params)
 
-    def cond(self, branches: Any) -> tuple[Cond, list[list[tuple[Any, Any]]]]:
+    def cond(self, branches: Any, platforms: Any) -> tuple[Cond, list[list[tuple[Any, Any]]]]:
         """Each branch takes the arrays of all branches, so that they keep one signature."""
         read = [self.program(b) for b in branches]
         lifted = [arrays for _, arrays in read]
@@ -234,7 +234,7 @@ class _Reader:
             extra = [program.inputs[own:] if j == k else [Value(t) for _, t in other] for j, other in enumerate(lifted)]
             inputs = [*program.inputs[:own], *(v for part in extra for v in part)]
             programs.append(Program(inputs, program.equations, program.outputs))
-        return Cond(tuple(programs)), lifted
+        return Cond(tuple(programs), platforms), lifted
 
     def while_loop(self, params: dict[str, Any]) -> tuple[While, list[list[tuple[Any, Any]]]]:
         condition, condition_arrays = self.program(params["cond_jaxpr"])

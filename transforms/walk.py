@@ -194,7 +194,7 @@ class Level:
             results = [None if zero else next(found) for zero in rule.zero]
         for tangent, result in zip(equation.tangents, results, strict=True):
             if result is not None:
-                self._accumulate(tangent, result)
+                self._accumulate(tangent, result, getattr(equation.op, "context", None))
 
     def _retrieve(
         self, equation: LinearEquation, atoms: Sequence[Atom], parameters: Sequence[Any], used: Collection[Value] | None
@@ -204,9 +204,9 @@ class Level:
         found = self.retrieval.retrieve(needed, equation)
         return [a if isinstance(a, Literal) else found.get(a, a) for a in atoms]
 
-    def _accumulate(self, tangent: Value, cotangent: Value) -> None:
+    def _accumulate(self, tangent: Value, cotangent: Value, context: Any = None) -> None:
         known = self.cotangents.get(tangent)
-        self.cotangents[tangent] = cotangent if known is None else self.builder.add(known, cotangent)
+        self.cotangents[tangent] = cotangent if known is None else self.builder.add(known, cotangent, context)
         self.retrieval.barriers.changed(tangent)
 
     def apply(self, tangents: Sequence[Value | None], outputs: Sequence[bool] | None = None) -> list[Atom | None]:

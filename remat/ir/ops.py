@@ -7,7 +7,9 @@ an op of its own (shard_map, pallas_call, linear solves, FFI...) stays a `Primit
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, ClassVar
 
 from remat.ir.program import Program, Value
@@ -22,29 +24,27 @@ class Op:
     def programs(self) -> tuple[Program, ...]:
         return ()
 
-    @property
+    @cached_property
     def effects(self) -> frozenset[Any]:
-        return frozenset().union(*(e.op.effects for p in self.programs for e in p.equations))
+        return _effects_of(self.programs)
+
+
+def _effects_of(programs: Iterable[Program]) -> frozenset[Any]:
+    return frozenset().union(*(e.op.effects for p in programs for e in p.equations))
 
 
 class Primitive(Op):
     """A JAX primitive. `context` is the equation context (mesh, compute_on...) to enter when it is bound."""
 
-    __slots__ = ("_effects", "context", "params", "primitive")
-
     def __init__(self, primitive: Any, params: dict[str, Any], effects: Any = frozenset(), context: Any = None):
         self.primitive = primitive
         self.params = params
-        self._effects = effects
+        self.effects = frozenset(effects)  # type: ignore[misc]
         self.context = context
 
     @property
     def name(self) -> str:
         return self.primitive.name
-
-    @property
-    def effects(self) -> frozenset[Any]:
-        return frozenset(self._effects)
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,10 +79,10 @@ class Block(Op):
     def programs(self) -> tuple[Program, ...]:
         return (self.program,)
 
-    @property
+    @cached_property
     def effects(self) -> frozenset[Any]:
         """What is left when the state, which nobody outside sees, is taken away."""
-        return frozenset(e for e in super().effects if e.__class__.__name__ not in STATE_EFFECTS)
+        return frozenset(e for e in _effects_of(self.programs) if e.__class__.__name__ not in STATE_EFFECTS)
 
 
 STATE_EFFECTS = frozenset({"ReadEffect", "WriteEffect", "AccumEffect", "InternalMutableArrayEffect"})
@@ -125,9 +125,14 @@ class Scan(Op):
 
 @dataclass(frozen=True, eq=False)
 class Cond(Op):
-    """`branches[index](*operands)`; inputs are the index and the operands."""
+    """`branches[index](*operands)`; inputs are the index and the operands.
+
+    The index may be the number of the platform (`lax.platform_dependent`); then `platforms` has the names of each
+    branch's platforms (None for those that no other branch names), and only one branch is compiled.
+    """
 
     branches: tuple[Program, ...]
+    platforms: tuple[tuple[str, ...] | None, ...] | None = None
     name: ClassVar[str] = "cond"
 
     @property

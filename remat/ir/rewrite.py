@@ -38,9 +38,10 @@ class Builder:
     def zeros(self, type: Any) -> Value:
         return self.emit(Zeros(type), [], [type])[0]
 
-    def add(self, a: Atom, b: Atom) -> Value:
-        """The sum of two cotangents of one type."""
-        return self.emit(ADD, [a, b], [a.type])[0]
+    def add(self, a: Atom, b: Atom, context: Any = None) -> Value:
+        """The sum of two cotangents of one type, in the context of the equation that it belongs to."""
+        op = ADD if context is None else Primitive(lax.add_p, {}, context=context)
+        return self.emit(op, [a, b], [a.type])[0]
 
     def define(self, program: Program, inputs: Sequence[Atom], values: Sequence[Value]) -> None:
         """Append `program` so that its last equation defines `values`."""
@@ -218,7 +219,11 @@ def _prune_cond(equation: Equation, used: list[bool]) -> Equation:
         outputs = select(branch.outputs, used)
         branches.append(Program(branch.inputs, prune(branch.equations, outputs), outputs))
     return Equation(
-        Cond(tuple(branches)), equation.inputs, select(equation.outputs, used), equation.source, equation.region
+        Cond(tuple(branches), op.platforms),
+        equation.inputs,
+        select(equation.outputs, used),
+        equation.source,
+        equation.region,
     )
 
 

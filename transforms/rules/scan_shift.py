@@ -7,7 +7,7 @@ backward loop reads the kept values at i and at i-1 by index, and the initial va
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,9 +15,8 @@ import jax.numpy as jnp
 from jax import lax
 from jax.core import ShapedArray
 
-from remat.ir.linearized import Linearized
 from remat.ir.program import Atom, Equation, Literal, Program, Value
-from remat.ir.rewrite import Builder, prune
+from remat.ir.rewrite import Builder
 from remat.ir.traits import is_memory_bound
 from remat.transforms.derivative import make_program
 
@@ -38,17 +37,36 @@ class Chain:
     reads: list[Value]
 
 
-def chain_of(body: Linearized, carried: Value, returned: Atom, given: Collection[Value]) -> Chain | None:
-    """The chain from `given` values of an iteration to what it carries on; None if there is no cheap one."""
-    equations = prune(body.equations, [returned], given=given, keep_effects=False)
-    defined = {v for e in equations for v in e.outputs}
-    used = [a for e in equations for a in e.inputs] + [returned]
-    reads = list(dict.fromkeys(a for a in used if isinstance(a, Value) and a not in defined))
-    if not set(reads).issubset(given) or len(equations) > MAX_CHAIN:
-        return None
-    if not all(is_memory_bound(e.op) and not e.op.effects for e in equations):
-        return None
-    return Chain(carried, returned, equations, reads)
+def chain_of(
+    producer: Mapping[Value, Equation],
+    carried: Value,
+    returned: Atom,
+    given: Collection[Value],
+    own: Collection[Value] = (),
+) -> Chain | None:
+    """The chain from `given` (or `own`) values of an iteration to what it carries on; None if there is no cheap one."""
+    equations: list[Equation] = []
+    reads: dict[Value, None] = {}
+    seen: set[Equation] = set()
+    stack: list[Atom | Equation] = [returned]
+    while stack:
+        item = stack.pop()
+        if isinstance(item, Equation):
+            equations.append(item)
+        elif isinstance(item, Literal):
+            continue
+        elif item in given or item in own:
+            reads[item] = None
+        elif item not in producer:
+            return None  # carried, and not kept of the iteration before
+        elif producer[item] not in seen:
+            equation = producer[item]
+            seen.add(equation)
+            if len(seen) > MAX_CHAIN or not is_memory_bound(equation.op) or equation.op.effects:
+                return None
+            stack.append(equation)
+            stack.extend(reversed(equation.inputs))
+    return Chain(carried, returned, equations, list(reads))
 
 
 @dataclass(frozen=True, eq=False)
