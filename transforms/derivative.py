@@ -187,18 +187,18 @@ class Transpose:
 
 
 def transpose(
-    op: Primitive, inputs: Sequence[Atom], linear: tuple[bool, ...], outputs: Sequence[Value], present: tuple[bool, ...]
+    op: Op, inputs: Sequence[Atom], linear: tuple[bool, ...], outputs: Sequence[Value], present: tuple[bool, ...]
 ) -> Transpose:
     """The transpose of a linear equation, for the output cotangents that are `present`."""
     types = tuple(a.type for a in inputs)
-    if jax_compat.is_structured(op.params):
+    if not isinstance(op, Primitive) or jax_compat.is_structured(op.params):
         return _transpose(op, types, linear, outputs, present)
     key = ("transpose", params_key(op), types, linear, present)
     return cached(key, lambda: _transpose(op, types, linear, outputs, present))
 
 
 def _transpose(
-    op: Primitive, types: Sequence[Any], linear: tuple[bool, ...], outputs: Sequence[Value], present: tuple[bool, ...]
+    op: Op, types: Sequence[Any], linear: tuple[bool, ...], outputs: Sequence[Value], present: tuple[bool, ...]
 ) -> Transpose:
     linear_types = select(types, linear)
     coefficient_types = [t for t, is_linear in zip(types, linear, strict=True) if not is_linear]
@@ -206,7 +206,7 @@ def _transpose(
     floats = [is_differentiable(v.type) for v in outputs]  # a linear solve may also return an integer status
 
     def turned(coefficients: list[Any], cotangents: list[Any]) -> list[Any]:
-        if jax_compat.is_move(op.primitive, op.params) and all(present):
+        if isinstance(op, Primitive) and jax_compat.is_move(op.primitive, op.params) and all(present):
             # JAX leaves the cotangent where it is when the move was not told where its operand was.
             return [jax_compat.move(c, t.memory_space) for c, t in zip(cotangents, linear_types, strict=True)]
 
@@ -236,6 +236,12 @@ def _turn(apply: Callable[..., Any], types: Sequence[Any], out_types: Sequence[A
 
 def read_coefficients(equation: LinearEquation) -> list[Value]:
     """The values other than cotangents that the transpose of a linear equation reads."""
+    if equation.reads is None:
+        equation.reads = _read_coefficients(equation)
+    return equation.reads
+
+
+def _read_coefficients(equation: LinearEquation) -> list[Value]:
     coefficients = equation.coefficients
     if isinstance(equation.op, Primitive):
         present = (True,) * len(equation.outputs)

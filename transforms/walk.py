@@ -14,7 +14,7 @@ from typing import Any
 from remat import jax_compat
 from remat.decisions import RECOMPUTE, SAVE, Decision, Offload, Recompute
 from remat.ir.linearized import LinearEquation, Linearized, Opaque
-from remat.ir.ops import Name, Op, Primitive, ToMemory, Zeros
+from remat.ir.ops import Name, Op, ToMemory, Zeros
 from remat.ir.program import Atom, Equation, Literal, Value
 from remat.ir.region import Region, common_region
 from remat.ir.rewrite import Builder, used_values
@@ -88,9 +88,9 @@ class Level:
 
     # Structure: how rules of loops and branches change the forward equations of this level.
 
-    def nested(self, body: Linearized) -> Level:
+    def nested(self, body: Linearized, in_loop: bool = True) -> Level:
         """The level of a loop body or branch."""
-        level = Level(body, self.decisions, self.backward, True, self.origins)
+        level = Level(body, self.decisions, self.backward, in_loop, self.origins)
         self.children.append(level)
         return level
 
@@ -173,7 +173,7 @@ class Level:
     def _transpose_equation(self, equation: LinearEquation) -> None:
         op, coefficients = equation.op, equation.coefficients
         present = tuple(v in self.cotangents for v in equation.outputs)
-        if isinstance(op, Primitive):
+        if equation not in self.resolved and not isinstance(op, Opaque):
             rule = transpose_rule(op, equation.inputs, equation.linear, equation.outputs, present)
             atoms = self._retrieve(equation, coefficients, rule.program.inputs, rule.used)
             given = [self.cotangents.pop(v) for v in equation.outputs if v in self.cotangents]

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from remat.errors import ProgramError
-from remat.ir.ops import Barrier, Block, Call, Checkpoint, Cond, Name, Scan, While
+from remat.ir.ops import Barrier, Block, Call, Checkpoint, Cond, Name, Scan, ShardMap, While
 from remat.ir.program import Atom, Equation, Program, Value
 
 enabled = False
@@ -78,6 +78,11 @@ def _mismatch(equation: Equation) -> str:
     if isinstance(op, While):
         carry = given[op.condition_constants + op.body_constants :]
         return _compare("while body", op.body.output_types, carry) or _compare("while", carry, produced)
+    if isinstance(op, ShardMap):
+        counts = len(op.body.inputs), len(op.in_specs), len(given)
+        results = len(op.body.outputs), len(op.out_specs), len(produced)
+        if len({*counts}) > 1 or len({*results}) > 1:
+            return f"shard_map: (body, specs, equation) have {counts} inputs and {results} outputs"
     if isinstance(op, Scan):
         k, n = op.constant_count, op.constant_count + op.carry_count
         carried = op.body.output_types[: op.carry_count]
