@@ -9,7 +9,8 @@ a scan by trees (`ft_in`) instead of counts. All of this is read through public 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable, Sequence
+import dataclasses
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -92,7 +93,8 @@ def unwrap(jaxpr: Any) -> Opened:
 def kind_of(equation: Any) -> tuple[str, dict[str, Any]]:
     """What an equation is to us, with its parameters.
 
-    Kinds: `name`, `call`, `checkpoint`, `scan`, `cond`, `while`, or `primitive` for everything else.
+    Kinds: `name`, `call`, `checkpoint`, `scan`, `cond`, `while`, `shard_map`, or `primitive` for everything else (also
+    for a shard_map with side effects).
     """
     name, params = equation.primitive.name, equation.params
     if name == "call_hi_primitive":
@@ -114,7 +116,7 @@ def kind_of(equation: Any) -> tuple[str, dict[str, Any]]:
         marks = params["marks"]
         own = {"policy": marks.policy, "prevent_cse": marks.prevent_cse}
         return "call" if marks.transparent else "checkpoint", {**params, **own}
-    if name in ("scan", "cond", "while"):
+    if name in ("scan", "cond", "while") or (name == "shard_map" and not effects_of(equation)):
         return name, params
     return "primitive", params
 
@@ -137,6 +139,11 @@ def has_calls(jaxpr: Any) -> bool:
 def spmd_axis(axis: Any) -> Any:
     """The `spmd_axis_name` of a mapped axis."""
     return axis.spmd_name
+
+
+def effects_of(equation: Any) -> frozenset[Any]:
+    """The side effects of an equation. That a collective needs the names of mesh axes is none."""
+    return frozenset(e for e in equation.effects if type(e).__name__ != "NamedAxisEffect")
 
 
 def scan_counts(params: dict[str, Any]) -> tuple[int, int]:
@@ -199,6 +206,53 @@ def on_mesh_of(types: Iterable[Any]) -> Any:
     if mesh == current or (mesh.are_all_axes_auto and (current.empty or current.are_all_axes_auto)):
         return contextlib.nullcontext()
     return jax.sharding.use_abstract_mesh(mesh)
+
+
+def shard_map(fun: Callable[..., Any], op: Any) -> Callable[..., Any]:
+    """The function on every device, as a `ShardMap` says; it returns a tuple."""
+
+    def called(*inputs: Any) -> tuple[Any, ...]:
+        mapped = jax.shard_map(
+            fun,
+            mesh=op.mesh,
+            in_specs=op.in_specs,
+            out_specs=op.out_specs,
+            axis_names=op.axes,
+            check_vma=op.check_vma,
+        )
+        with contextlib.nullcontext() if op.context is None else op.context.manager:
+            return mapped(*inputs)
+
+    return called
+
+
+def inside_shard_map(op: Any, fun: Callable[[], Any]) -> Any:
+    """What `fun` returns when it is called where the mesh axes of a `ShardMap` are known, as rules of collectives need
+    it."""
+    results: list[Any] = []
+
+    def body() -> tuple[()]:
+        results.append(fun())
+        return ()
+
+    jax.eval_shape(shard_map(body, dataclasses.replace(op, in_specs=(), out_specs=())))
+    return results[0]
+
+
+def spec_of_parts(op: Any, axes: Collection[Any], type: Any) -> Any:
+    """The spec that joins values of the body of a `ShardMap` over these axes along their first dimension; of devices
+    that are known to hold the same one (`check_vma`), it takes one."""
+    kind = type.manual_axis_type
+    axes = tuple(a for a in op.mesh.axis_names if a in axes and (not op.check_vma or a in kind.varying))
+    reductions = {"unreduced": kind.unreduced, "reduced": kind.reduced} if op.check_vma else {}
+    reductions = {k: v for k, v in reductions.items() if v}
+    return jax.sharding.PartitionSpec(*((axes,) if axes else ()), **reductions)
+
+
+def joined_type(op: Any, type: Any, spec: Any) -> Any:
+    """The type, outside a `ShardMap`, of what its body returns with this type and spec."""
+    with contextlib.nullcontext() if op.context is None else op.context.manager:
+        return type.unshard(op.mesh, op.check_vma, spec)
 
 
 def zeros_of(type: Any) -> Any:

@@ -28,6 +28,7 @@ from remat.ir.ops import (
     Op,
     Primitive,
     Scan,
+    ShardMap,
     ToMemory,
     While,
     Zeros,
@@ -271,6 +272,14 @@ def _where(flags: Any, new: Any, old: Any) -> Any:
     return jnp.where(jnp.reshape(flags, flags.shape + (1,) * (jnp.ndim(old) - flags.ndim)), new, old)
 
 
+def _shard_map(op: ShardMap, equation: Equation, inputs: list[Any]) -> list[Any]:
+    def body(*parts: Any) -> tuple[Any, ...]:
+        return tuple(evaluate(op.body, parts))
+
+    with _at(equation):
+        return list(jax_compat.shard_map(body, op)(*inputs))
+
+
 def _to_memory(op: ToMemory, equation: Equation, inputs: list[Any]) -> list[Any]:
     with _mesh(equation):
         return [jax_compat.to_memory(inputs[0], op.kind)]
@@ -308,6 +317,7 @@ lower_rules: dict[type[Op], Callable[[Any, Equation, list[Any]], list[Any]]] = {
     Scan: _scan,
     Cond: _cond,
     While: _while,
+    ShardMap: _shard_map,
     ToMemory: _to_memory,
     Zeros: _zeros,
     Barrier: _barrier,

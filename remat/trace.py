@@ -17,7 +17,7 @@ import jax
 
 from remat import jax_compat
 from remat.ir.check import check_program
-from remat.ir.ops import Call, Checkpoint, Cond, Name, Op, Primitive, Scan, While
+from remat.ir.ops import Call, Checkpoint, Cond, Name, Op, Primitive, Scan, ShardMap, While
 from remat.ir.program import Atom, Equation, Literal, Program, Value
 from remat.ir.references import group_references
 from remat.ir.source import Source
@@ -199,7 +199,7 @@ class _Reader:
         """The op of a jaxpr equation, and the arrays its nested programs need as further inputs."""
         kind, params = jax_compat.kind_of(equation)
         if kind == "primitive":
-            return Primitive(equation.primitive, params, equation.effects, _context(equation)), []
+            return Primitive(equation.primitive, params, jax_compat.effects_of(equation), _context(equation)), []
         if kind == "name":
             return Name(params["name"]), []
         if kind == "call":
@@ -220,6 +220,8 @@ class _Reader:
             )
             count = constants + len(arrays)
             return Scan(body, params["length"], params["reverse"], count, carry, params["unroll"]), [arrays]
+        if kind == "shard_map":
+            return self.shard_map(equation)
         if kind == "cond":
             return self.cond(params["branches"], params.get("branches_platforms"))
         return self.while_loop(params)
@@ -235,6 +237,17 @@ class _Reader:
             inputs = [*program.inputs[:own], *(v for part in extra for v in part)]
             programs.append(Program(inputs, program.equations, program.outputs))
         return Cond(tuple(programs), platforms), lifted
+
+    def shard_map(self, equation: Any) -> tuple[ShardMap, list[list[tuple[Any, Any]]]]:
+        """Arrays that the body closes over are whole on every device."""
+        params = equation.params
+        body, arrays = self.program(params["jaxpr"])
+        whole = (jax.sharding.PartitionSpec(),) * len(arrays)
+        specs = (*params["in_specs"], *whole), tuple(params["out_specs"])
+        op = ShardMap(
+            body, params["mesh"], *specs, params["newly_manual_axes"], params["check_vma"], _context(equation)
+        )
+        return op, [[(array, jax.typeof(array)) for array, _ in arrays]]
 
     def while_loop(self, params: dict[str, Any]) -> tuple[While, list[list[tuple[Any, Any]]]]:
         condition, condition_arrays = self.program(params["cond_jaxpr"])

@@ -14,7 +14,7 @@ from typing import Any
 
 from remat.decisions import Decision, Policy, RegionView, as_policy, checked_decisions, names_in
 from remat.errors import UnknownNameWarning
-from remat.ir.linearized import LinearCond, Linearized, LinearScan
+from remat.ir.linearized import LinearCond, Linearized, LinearScan, LinearShardMap
 from remat.ir.program import Equation, Value
 from remat.ir.region import Region
 
@@ -49,6 +49,8 @@ def mark_last_region(program: Linearized) -> None:
         if equation.region is not None:
             equation.region.outermost.last = True
             return
+        if isinstance(equation.op, LinearShardMap):
+            return mark_last_region(equation.op.body)
         if isinstance(equation.op, (LinearScan, LinearCond)):
             return
 

@@ -251,6 +251,12 @@ def _turn(apply: Callable[..., Any], types: Sequence[Any], out_types: Sequence[A
 
 def read_coefficients(equation: LinearEquation) -> list[Value]:
     """The values other than cotangents that the transpose of a linear equation reads."""
+    if equation.reads is None:
+        equation.reads = _read_coefficients(equation)
+    return equation.reads
+
+
+def _read_coefficients(equation: LinearEquation) -> list[Value]:
     coefficients = equation.coefficients
     if isinstance(equation.op, Primitive):
         present = (True,) * len(equation.outputs)

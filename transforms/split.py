@@ -9,6 +9,7 @@ from typing import Any
 
 import remat.transforms.rules.cond
 import remat.transforms.rules.scan
+import remat.transforms.rules.shard_map
 import remat.transforms.rules.while_loop  # noqa: F401  (fill the rule tables)
 from remat.decisions import RECOMPUTE, Decision
 from remat.ir.check import check_program

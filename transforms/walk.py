@@ -94,9 +94,9 @@ class Level:
 
     # Structure: how rules of loops and branches change the forward equations of this level.
 
-    def nested(self, body: Linearized) -> Level:
+    def nested(self, body: Linearized, in_loop: bool = True) -> Level:
         """The level of a loop body or branch."""
-        level = Level(body, self.decisions, self.backward, True, self.origins, liveness=self.live_of)
+        level = Level(body, self.decisions, self.backward, in_loop, self.origins, liveness=self.live_of)
         self.children.append(level)
         return level
 

@@ -2,7 +2,7 @@
 
 An op is immutable data. `Primitive` wraps a JAX primitive that we know only through JAX's own rules; the others are
 structure: they hold programs, and each transformation has one rule for each of them. Anything higher-order without
-an op of its own (shard_map, pallas_call, linear solves, FFI...) stays a `Primitive`.
+an op of its own (pallas_call, linear solves, FFI...) stays a `Primitive`.
 """
 
 from __future__ import annotations
@@ -153,6 +153,28 @@ class While(Op):
     @property
     def programs(self) -> tuple[Program, ...]:
         return (self.condition, self.body)
+
+
+@dataclass(frozen=True, eq=False)
+class ShardMap(Op):
+    """`body` on every device of `mesh`, each with its part of the inputs.
+
+    `in_specs` and `out_specs` say how inputs and outputs are cut over `axes`, the mesh axes that the body sees.
+    `check_vma` says whether the body's types tell over which axes values vary. `context` is that of the equation.
+    """
+
+    body: Program
+    mesh: Any
+    in_specs: tuple[Any, ...]
+    out_specs: tuple[Any, ...]
+    axes: frozenset[Any]
+    check_vma: bool
+    context: Any = None
+    name: ClassVar[str] = "shard_map"
+
+    @property
+    def programs(self) -> tuple[Program, ...]:
+        return (self.body,)
 
 
 @dataclass(frozen=True, eq=False)

@@ -8,7 +8,7 @@ from typing import Any
 
 from jax import lax
 
-from remat.ir.ops import Barrier, Block, Call, Checkpoint, Cond, Op, Primitive, Scan, While, Zeros
+from remat.ir.ops import Barrier, Block, Call, Checkpoint, Cond, Op, Primitive, Scan, ShardMap, While, Zeros
 from remat.ir.program import Atom, Equation, Literal, Program, Value
 from remat.ir.region import Region
 from remat.ir.source import UNKNOWN, Source
@@ -103,7 +103,7 @@ def _copy(program: Program, nested: bool) -> Program:
 
 def with_programs(op: Op, programs: Sequence[Program]) -> Op:
     """The same op over other nested programs."""
-    if isinstance(op, Scan):
+    if isinstance(op, (Scan, ShardMap)):
         return dataclasses.replace(op, body=programs[0])
     if isinstance(op, Cond):
         return dataclasses.replace(op, branches=tuple(programs))
@@ -250,9 +250,23 @@ def _prune_scan(equation: Equation, used: list[bool]) -> Equation:
     return Equation(new, inputs, results, equation.source, equation.region)
 
 
+def _prune_shard_map(equation: Equation, used: list[bool]) -> Equation:
+    op = equation.op
+    assert isinstance(op, ShardMap)
+    outputs = select(op.body.outputs, used)
+    inner = Program(op.body.inputs, prune(op.body.equations, outputs), outputs)
+    live = _used_inputs(inner)
+    inner.inputs = select(inner.inputs, live)
+    specs = {"in_specs": tuple(select(op.in_specs, live)), "out_specs": tuple(select(op.out_specs, used))}
+    new = dataclasses.replace(op, body=inner, **specs)
+    inputs = select(equation.inputs, live)
+    return Equation(new, inputs, select(equation.outputs, used), equation.source, equation.region)
+
+
 prune_rules: dict[type[Op], Callable[[Equation, list[bool]], Equation]] = {
     Call: _prune_nested,
     Checkpoint: _prune_nested,
     Cond: _prune_cond,
     Scan: _prune_scan,
+    ShardMap: _prune_shard_map,
 }
