@@ -308,6 +308,9 @@ class _Generator:
 
     def emitted(self, pool: list[Var], outer: Sequence[Var], carries: Sequence[Var], new: Sequence[Var]) -> list[Var]:
         """What the loop stacks: carries before and after, and anything else."""
+        if carries and self.chance(0.3):
+            every = carries if self.chance(0.6) else new
+            return [v for v in every if self.chance(0.8)]
         chosen = []
         for _ in range(int(self.random.integers(0, 4))):
             kind = self.weighted({"before": 2, "after": 2, "any": 3})
