@@ -39,6 +39,9 @@ CUSTOM_JVPS = frozenset({"custom_jvp_call"})
 HIGH_NAMES = frozenset({"CheckpointName", "CheckpointNameFwd"})
 HIGH_CHECKPOINTS = frozenset({"RematTraced"})
 
+CUSTOM_RULE = "remat_custom_vjp"
+"""The name of our own primitive, see `remat.custom_rules.primitive`."""
+
 dots_primitive_names = frozenset({"dot_general", "conv_general_dilated", "scaled_matmul_wrapper"})
 
 
@@ -67,7 +70,7 @@ def unwrap(jaxpr: Any) -> Opened:
 def kind_of(equation: Any) -> tuple[str, dict[str, Any]]:
     """What an equation is to us, with its parameters.
 
-    Kinds: `name`, `call`, `checkpoint`, `scan`, `cond`, `while`, or `primitive` for everything else.
+    Kinds: `name`, `call`, `checkpoint`, `custom_rule`, `scan`, `cond`, `while`, or `primitive` for everything else.
     """
     name, params = equation.primitive.name, equation.params
     if name == "call_hi_primitive":
@@ -85,6 +88,8 @@ def kind_of(equation: Any) -> tuple[str, dict[str, Any]]:
         return "call", {**params, "jaxpr": inner}
     if name in CHECKPOINTS:
         return "checkpoint", params
+    if name == CUSTOM_RULE:
+        return "custom_rule", params
     if name in ("scan", "cond", "while"):
         return name, params
     return "primitive", params
@@ -135,9 +140,10 @@ def bind(primitive: Any, inputs: Any, params: dict[str, Any], info: Any = None, 
     return list(out) if primitive.multiple_results else [out]
 
 
-def evaluate_jaxpr(jaxpr: Any, inputs: Any) -> list[Any]:
-    """Apply a closed jaxpr to arrays or tracers by binding its equations again."""
-    return list(jax.core.eval_jaxpr(getattr(jaxpr, "jaxpr", jaxpr), jaxpr.consts, *inputs))
+def evaluate_jaxpr(jaxpr: Any, inputs: Any, constants: Any = None) -> list[Any]:
+    """Apply a closed jaxpr to arrays or tracers by binding its equations again; `constants` in place of its own."""
+    given = jaxpr.consts if constants is None else constants
+    return list(jax.core.eval_jaxpr(getattr(jaxpr, "jaxpr", jaxpr), given, *inputs))
 
 
 def with_source(info: Any) -> Any:

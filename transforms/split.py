@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import remat.transforms.rules.cond
+import remat.transforms.rules.custom_rule
 import remat.transforms.rules.scan
 import remat.transforms.rules.while_loop  # noqa: F401  (fill the rule tables)
 from remat.decisions import RECOMPUTE, Decision

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from remat.errors import ProgramError
-from remat.ir.ops import Barrier, Block, Call, Checkpoint, Cond, Name, Scan, While
+from remat.ir.ops import Barrier, Block, Call, Checkpoint, Cond, CustomRule, Name, Scan, While
 from remat.ir.program import Atom, Equation, Program, Value
 
 enabled = False
@@ -65,7 +65,7 @@ def _mismatch(equation: Equation) -> str:
     op = equation.op
     given = [a.type for a in equation.inputs]
     produced = [v.type for v in equation.outputs]
-    if isinstance(op, (Block, Call, Checkpoint)):
+    if isinstance(op, (Block, Call, Checkpoint, CustomRule)):
         return _compare(op.name, op.program.input_types, given) or _compare(op.name, op.program.output_types, produced)
     if isinstance(op, (Name, Barrier)):
         return _compare(op.name, given, produced)

@@ -93,6 +93,14 @@ class Linearized:
     tangent_outputs: list[Value | None]
     constants: list[tuple[Value, Any]] = field(default_factory=list)
     derivations: list[Derivation] = field(default_factory=list)
+    always_kept: set[Value] = field(default_factory=set)
+    """Values of regions that are kept whatever the policy is: what a `defremat` rule saves."""
+
+    always_rebuilt: set[Value] = field(default_factory=set)
+    """Values of regions that are never kept: what such a rule computes in the backward pass."""
+
+    stand_ins: dict[Value, Value] = field(default_factory=dict)
+    """From a result of such a rule's forward function to the one of them that is the same result."""
 
     def all_equations(self) -> Iterator[Equation]:
         """All primal and coefficient equations, those inside differentiated loops and branches included."""
@@ -173,6 +181,18 @@ class LinearCond(Op):
     active_operands: tuple[bool, ...]
     active_outputs: tuple[bool, ...]
     name: ClassVar[str] = "linear_cond"
+
+
+@dataclass(frozen=True, eq=False)
+class LinearRule(Op):
+    """The derivative of a `CustomRule`, backward only. `pullback` takes which cotangents are present, and makes a
+    program from (coefficients, these cotangents) to the cotangents that are not zero, with marks of which these are.
+    With `tells_zeros`, the program depends on which are present."""
+
+    function: str
+    pullback: Callable[[tuple[bool, ...]], tuple[Program, tuple[bool, ...]]]
+    tells_zeros: bool
+    name: ClassVar[str] = "custom_vjp_call"
 
 
 @dataclass(frozen=True, eq=False)
