@@ -118,9 +118,7 @@ class BatchedRules:
         return self.inner.tells_zeros(rebuilds)
 
     def forward(self, inputs: Sequence[Any], perturbed: Sequence[bool], rebuilds: bool) -> tuple[list[Any], Saved]:
-        return self.axis.run(
-            self.name, lambda *xs: self.inner.forward(xs, perturbed, rebuilds), inputs, self.in_axes
-        )
+        return self.axis.run(self.name, lambda *xs: self.inner.forward(xs, perturbed, rebuilds), inputs, self.in_axes)
 
     def rebuild(self, saved: Saved, inputs: Sequence[Any]) -> tuple[list[Any], Saved]:
         structure, axes = saved.structure

@@ -40,7 +40,9 @@ def check_residuals(call: Call, role: str, function: Callable[..., Any], residua
             )
 
 
-def check_results(call: Call, role: str, function: Callable[..., Any], outputs: Sequence[Any], found: Structure) -> None:
+def check_results(
+    call: Call, role: str, function: Callable[..., Any], outputs: Sequence[Any], found: Structure
+) -> None:
     """The results of a rule function must be arranged like those of the primal function, and have their types."""
     expected, types = call.results.structure, call.results.types
     assert expected is not None
@@ -102,8 +104,8 @@ def _checked_cotangent(call: Call, bwd: Callable[..., Any], given: Any, position
     if fits:
         return None if is_zero else jnp.asarray(given, dtype=type.dtype)
     raise RuleError(
-        f"{_rule(call, 'bwd', bwd)} must return for each argument a cotangent of its shape and dtype, {_expected(call)}. "
-        f"For {call.arguments.names[position]} it returned {found}, where {short_text(type)} is needed. Use sum, "
+        f"{_rule(call, 'bwd', bwd)} must return for each argument a cotangent of its shape and dtype, "
+        f"{_expected(call)}. For {call.arguments.names[position]} it returned {found}, where {short_text(type)} is needed. Use sum, "
         "reshape or astype, or return None if the cotangent is zero."
     )
 

@@ -35,14 +35,16 @@ class Traced:
         leaves, structure = flatten_outputs(self, args)
         if structure.tree != self.inputs.tree:
             raise RuleTypeError(
-                f"{self.name} was traced for other arguments than {tree_text(args)}. Return a function of one cotangent, "
-                "shaped like the result, or with remat=True one of the arguments."
+                f"{self.name} was traced for other arguments than {tree_text(args)}. Return a function of one "
+                "cotangent, shaped like the result, or with remat=True one of the arguments."
             )
         given = [x for x, g in zip(leaves, self.is_given, strict=True) if g]
         return self.outputs.build(jax_compat.evaluate_jaxpr(self.jaxpr, given, arrays))
 
 
-jax.tree_util.register_pytree_node(Closure, lambda c: (c.arrays, c.traced), lambda traced, arrays: Closure(arrays, traced))
+jax.tree_util.register_pytree_node(
+    Closure, lambda c: (c.arrays, c.traced), lambda traced, arrays: Closure(arrays, traced)
+)
 
 
 def closed(function: Callable[..., Any], *args: Any, cotangents: bool = False) -> Closure:

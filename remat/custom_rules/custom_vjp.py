@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import inspect
 import operator
@@ -63,9 +64,7 @@ class custom_vjp(Generic[R]):
     def __repr__(self) -> str:
         return f"<custom_vjp {function_name(self.fun)}>"
 
-    def defvjp(
-        self, fwd: Callable[..., tuple[R, Any]], bwd: Callable[..., Any], symbolic_zeros: bool = False
-    ) -> None:
+    def defvjp(self, fwd: Callable[..., tuple[R, Any]], bwd: Callable[..., Any], symbolic_zeros: bool = False) -> None:
         """Give the function a derivative. In a region, `fwd` is ordinary code: the policy is asked about its values.
 
         **Arguments**
@@ -129,7 +128,8 @@ class custom_vjp(Generic[R]):
             _check_no_tracer(name, i, positional[i])
         boxed = tuple(Box(a) if i in nondiff else a for i, a in enumerate(positional))
         arguments = flatten_arguments(self.fun, boxed, {})
-        call = Call(name, arguments, nondiff, [jax.typeof(x) for x in arguments.leaves])
+        leaves = arguments.leaves
+        call = Call(name, dataclasses.replace(arguments, leaves=[]), nondiff, [jax.typeof(x) for x in leaves])
 
         def flat(*leaves: Any) -> list[Any]:
             arrays, structure = flatten_outputs(self.fun, self.fun(*call.rebuild(leaves)))
@@ -137,7 +137,7 @@ class custom_vjp(Generic[R]):
             return arrays
 
         flat_like(flat, self.fun)
-        outputs = bind_function(flat, arguments.leaves, Rules(call, self._vjp, self._remat))
+        outputs = bind_function(flat, leaves, Rules(call, self._vjp, self._remat))
         assert call.results.structure is not None
         return call.results.structure.build(outputs)
 

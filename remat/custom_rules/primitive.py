@@ -84,6 +84,7 @@ def _jvp(
         raise ClosedOverError.of(rules.name)
     perturbed = active[constant_count:]
     outputs, saved = rules.outside(primals[constant_count:], perturbed)
+    leaves, structure = saved.leaves, saved.structure
     types = [jax.typeof(o) for o in outputs]
     given = [t for t, a in zip(tangents, active, strict=True) if a]
     has_tangent = [is_differentiable(t) for t in types]
@@ -92,15 +93,11 @@ def _jvp(
     def backward(leaves: list[Any], cotangents: list[Any]) -> list[Any]:
         rest = iter(cotangents)
         full = [next(rest) if h else None for h in has_tangent]
-        found = rules.backward(Saved(leaves, saved.structure), full, rebuilds)
+        found = rules.backward(Saved(leaves, structure), full, rebuilds)
         return [c for c, a in zip(found, perturbed, strict=True) if a]
 
     out_types = tuple(t.to_tangent_aval() for t, h in zip(types, has_tangent, strict=True) if h)
-    found = iter(
-        linear_p.bind(
-            *saved.leaves, *given, backward=backward, count=len(saved.leaves), types=out_types, name=rules.name
-        )
-    )
+    found = iter(linear_p.bind(*leaves, *given, backward=backward, count=len(leaves), types=out_types, name=rules.name))
     zeros = [ad.Zero(t.to_tangent_aval()) for t in types]
     return outputs, [next(found) if h else z for h, z in zip(has_tangent, zeros, strict=True)]
 
@@ -137,9 +134,7 @@ def _no_forward_mode(*args: Any, name: str, **params: Any) -> Any:
     raise ForwardModeError.of(name)
 
 
-def _transpose(
-    cotangents: Sequence[Any], *inputs: Any, backward: Any, count: int, types: Any, name: str
-) -> list[Any]:
+def _transpose(cotangents: Sequence[Any], *inputs: Any, backward: Any, count: int, types: Any, name: str) -> list[Any]:
     given = [None if isinstance(c, ad.Zero) else c for c in cotangents]
     found = backward(list(inputs[:count]), given)
     tangents = inputs[count:]

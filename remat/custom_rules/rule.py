@@ -1,8 +1,8 @@
 """The rules of one call, as functions of flat lists of arrays.
 
-A call of a `custom_vjp` function has a `Call`: how its arguments and results are arranged, and the values of those that
-are not differentiated. `Rules` puts the user's rule functions behind one interface over flat lists, in which None stands
-for a cotangent that is zero, and checks what they return (`remat.custom_rules.checks`).
+A call of a `custom_vjp` function has a `Call`: how its arguments and results are arranged, and the values of those
+arguments that are no arrays. `Rules` puts the user's rule functions behind one interface over flat lists, in which None
+stands for a cotangent that is zero, and checks what they return (`remat.custom_rules.checks`).
 """
 
 from __future__ import annotations
@@ -43,7 +43,8 @@ class Results:
 
 @dataclass(frozen=True, eq=False)
 class Call:
-    """One call. `arguments` has a `Box` in place of each argument that is not differentiated, by position."""
+    """One call. `arguments` has a `Box` in place of each argument that is not differentiated, by position, and no
+    leaves: a call outlives the tracers that it was made with."""
 
     function: str
     arguments: Arguments
@@ -58,7 +59,7 @@ class Call:
 
     def fixed(self) -> list[Any]:
         """The arguments that are not differentiated; `bwd` takes them first."""
-        args = self.rebuild(self.arguments.leaves)
+        args = self.rebuild(range(len(self.input_types)))
         return [args[i] for i in self.nondiff]
 
     def positions(self) -> list[Any]:
@@ -152,7 +153,7 @@ class Rules:
 def _cotangent(cotangent: Any, type: Any, tells_zeros: bool) -> Any:
     """A cotangent as `bwd` takes it."""
     if cotangent is not None:
-        return cotangent
+        return cotangent if isinstance(cotangent, jax.Array) else jnp.asarray(cotangent)
     tangent = type.to_tangent_aval()
     if tells_zeros:
         return SymbolicZero(tangent)

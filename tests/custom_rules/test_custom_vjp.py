@@ -99,7 +99,9 @@ def test_second_and_third_order(region):
     f = make(remat.custom_vjp)
     for a, b, c in [(jax.grad,) * 3, (remat.grad,) * 3, (jax.grad, remat.grad, jax.grad)]:
         np.testing.assert_allclose(a(b(c(f)))(0.3), expected, rtol=1e-5)
-    np.testing.assert_allclose(jax.jacfwd(jax.grad(f))(0.3), jax.jacfwd(jax.grad(scaled(jax.custom_vjp)))(0.3), rtol=1e-5)
+    np.testing.assert_allclose(
+        jax.jacfwd(jax.grad(f))(0.3), jax.jacfwd(jax.grad(scaled(jax.custom_vjp)))(0.3), rtol=1e-5
+    )
 
 
 def test_pytrees_keywords_defaults_and_none():
@@ -191,7 +193,9 @@ def test_static_leaves_pass_through():
         np.testing.assert_allclose(grad(lambda x: f(x, {"kind": "double"}))(1.0), 13.0)
 
 
-@pytest.mark.parametrize("wrap", [lambda f: f, jax.jit, remat.checkpoint, jax.vmap], ids=["plain", "jit", "region", "vmap"])
+@pytest.mark.parametrize(
+    "wrap", [lambda f: f, jax.jit, remat.checkpoint, jax.vmap], ids=["plain", "jit", "region", "vmap"]
+)
 def test_symbolic_zeros(wrap):
     seen = []
 
@@ -226,7 +230,9 @@ AXES = [(0, 0), (1, 0), (-1, None), (None, 1), (None, 0), (2, 1)]
 def test_vmap_over_all_axes(axes, region):
     def make(custom_vjp):
         f = custom_vjp(lambda w, x: (w @ x, w.sum()))
-        f.defvjp(lambda w, x: ((w @ x, w.sum()), (w, x)), lambda r, g: (jnp.outer(g[0], r[1]) + 2 * g[1], r[0].T @ g[0] * 3))
+        f.defvjp(
+            lambda w, x: ((w @ x, w.sum()), (w, x)), lambda r, g: (jnp.outer(g[0], r[1]) + 2 * g[1], r[0].T @ g[0] * 3)
+        )
 
         def loss(w, x):
             first, second = jax.vmap(region(f), in_axes=axes)(w, x)
@@ -250,7 +256,9 @@ def test_vmap_over_all_axes(axes, region):
 
 def jax_loss(w, x, axes):
     f = jax.custom_vjp(lambda w, x: (w @ x, w.sum()))
-    f.defvjp(lambda w, x: ((w @ x, w.sum()), (w, x)), lambda r, g: (jnp.outer(g[0], r[1]) + 2 * g[1], r[0].T @ g[0] * 3))
+    f.defvjp(
+        lambda w, x: ((w @ x, w.sum()), (w, x)), lambda r, g: (jnp.outer(g[0], r[1]) + 2 * g[1], r[0].T @ g[0] * 3)
+    )
     first, second = jax.vmap(f, in_axes=(0, axes[1]))(w, x)
     return (first**2).sum() + second.sum()
 
@@ -390,3 +398,11 @@ def test_wrapper_keeps_name_and_docstring():
     assert documented.__name__ == "documented"
     assert documented.__doc__ == "What it does."
     assert repr(documented) == "<custom_vjp documented>"
+
+
+@GRADS
+def test_no_tracer_is_left_behind(grad):
+    f = scaled(remat.custom_vjp)
+    with jax.checking_leaks():
+        found = jax.jit(grad(lambda x: jax.vmap(remat.checkpoint(lambda y: f(y) * y))(x).sum()))(X)
+    np.testing.assert_allclose(found, 3 * jnp.cos(X) * X + jnp.sin(X), rtol=1e-6)

@@ -82,9 +82,7 @@ def test_what_fwd_saves_is_kept_whatever_the_policy(policy):
 
 def test_nothing_else_is_kept():
     sin = sine()
-    assert_saved(
-        remat.checkpoint(lambda x: sin(sin(x) * 2).sum()), (X,), [("f32[5]", "cos"), ("f32[5]", "cos")]
-    )
+    assert_saved(remat.checkpoint(lambda x: sin(sin(x) * 2).sum()), (X,), [("f32[5]", "cos"), ("f32[5]", "cos")])
 
 
 @pytest.mark.parametrize("policy", [None, "everything"])
@@ -137,7 +135,9 @@ def test_later_code_gets_the_result_from_rem():
 def test_rem_comes_just_before_its_bwd():
     """Bwd of the second call is done before rem of the first one begins."""
     f = remat.custom_vjp(jnp.sin)
-    f.defremat(lambda x: (jnp.sin(x), None), lambda _, x: (jnp.sin(x), jnp.tan(x)), lambda t, g: (g * jax.lax.rsqrt(1 + t**2),))
+    f.defremat(
+        lambda x: (jnp.sin(x), None), lambda _, x: (jnp.sin(x), jnp.tan(x)), lambda t, g: (g * jax.lax.rsqrt(1 + t**2),)
+    )
     region = remat.checkpoint(lambda x: f(f(x) * 2).sum())
     names = [e.op.name for e in split(region, X).second.equations if isinstance(e.op, Primitive)]
     first_bwd, second_rem = names.index("rsqrt"), len(names) - 1 - names[::-1].index("tan")
@@ -177,7 +177,9 @@ def test_defvjp_serves_outside():
         lambda f: lambda x: jax.lax.scan(lambda c, y: (f(c) * y, f(c + y)), x[0], x)[1],
         lambda f: lambda x: jax.lax.scan(remat.checkpoint(lambda c, y: (f(c) * y, f(c + y))), x[0], x),
         lambda f: lambda x: jax.lax.scan(lambda c, y: (remat.checkpoint(lambda z: f(f(z)))(c), f(y)), x[0], x),
-        lambda f: lambda x: jax.lax.scan(lambda c, y: (f(c), jax.lax.scan(lambda d, z: (d, f(d + c)), y, c)[1]), x[0], x),
+        lambda f: (
+            lambda x: jax.lax.scan(lambda c, y: (f(c), jax.lax.scan(lambda d, z: (d, f(d + c)), y, c)[1]), x[0], x)
+        ),
         lambda f: lambda x: jax.lax.fori_loop(0, 3, lambda i, c: f(c), x),
         lambda f: lambda x: jax.vmap(f, in_axes=1, out_axes=1)(x),
         lambda f: jax.vmap(jax.vmap(f)),
