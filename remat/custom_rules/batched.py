@@ -79,6 +79,28 @@ class Axis:
         outputs, leaves = self.vmap(_like(one, name, len(types)), in_axes, (0, list(axes)))(*args)
         return outputs, Saved(leaves, (structures[-1], list(axes)))
 
+    def run_backward(
+        self,
+        function: Callable[[list[Any], list[Any]], list[Any]],
+        leaves: list[Any],
+        axes: Sequence[Any],
+        cotangents: Sequence[Any],
+        mapped: Sequence[bool],
+    ) -> list[Any]:
+        """Map a function from saved arrays and cotangents to cotangents. Those of inputs that are not `mapped` are
+        summed."""
+        present = [c is not None for c in cotangents]
+        if not any(present):
+            return [None] * len(mapped)
+
+        def one(leaves: list[Any], given: list[Any]) -> list[Any]:
+            rest = iter(given)
+            return function(leaves, [next(rest) if p else None for p in present])
+
+        given = [c for c in cotangents if c is not None]
+        found = self.vmap(one, [list(axes), 0], 0)(leaves, given)
+        return [c if m or c is None else jnp.sum(c, axis=0, dtype=c.dtype) for c, m in zip(found, mapped, strict=True)]
+
 
 def _like(function: Callable[..., Any], name: str, count: int) -> Callable[..., Any]:
     """The function, with the demand that it saves as many arrays as the first time."""
@@ -133,17 +155,8 @@ class BatchedRules:
 
     def backward(self, saved: Saved, cotangents: Sequence[Any], rebuilds: bool) -> list[Any]:
         structure, axes = saved.structure
-        present = [c is not None for c in cotangents]
-        if not any(present):
-            return [None] * len(self.mapped)
 
         def one(leaves: list[Any], given: list[Any]) -> list[Any]:
-            rest = iter(given)
-            full = [next(rest) if p else None for p in present]
-            return self.inner.backward(Saved(leaves, structure), full, rebuilds)
+            return self.inner.backward(Saved(leaves, structure), given, rebuilds)
 
-        given = [c for c in cotangents if c is not None]
-        found = self.axis.vmap(one, [axes, 0], 0)(saved.leaves, given)
-        return [
-            c if m or c is None else jnp.sum(c, axis=0, dtype=c.dtype) for c, m in zip(found, self.mapped, strict=True)
-        ]
+        return self.axis.run_backward(one, saved.leaves, axes, cotangents, self.mapped)

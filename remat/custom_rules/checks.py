@@ -105,8 +105,8 @@ def _checked_cotangent(call: Call, bwd: Callable[..., Any], given: Any, position
         return None if is_zero else jnp.asarray(given, dtype=type.dtype)
     raise RuleError(
         f"{_rule(call, 'bwd', bwd)} must return for each argument a cotangent of its shape and dtype, "
-        f"{_expected(call)}. For {call.arguments.names[position]} it returned {found}, where {short_text(type)} is needed. Use sum, "
-        "reshape or astype, or return None if the cotangent is zero."
+        f"{_expected(call)}. For {call.arguments.names[position]} it returned {found}, where {short_text(type)} is "
+        "needed. Use sum, reshape or astype, or return None if the cotangent is zero."
     )
 
 

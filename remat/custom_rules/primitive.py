@@ -141,7 +141,25 @@ def _transpose(cotangents: Sequence[Any], *inputs: Any, backward: Any, count: in
     return [None] * count + [ad.Zero(x.aval) if c is None else c for c, x in zip(found, tangents, strict=True)]
 
 
+def _batch_linear(
+    axis_data: Any, values: Sequence[Any], dims: Sequence[Any], *, backward: Any, count: int, types: Any, name: str
+) -> tuple[list[Any], list[int]]:
+    axis = Axis.of(axis_data)
+    mapped = [d is not None for d in dims[count:]]
+    tangents = [axis.at_front(x, d) if m else x for x, d, m in zip(values[count:], dims[count:], mapped, strict=True)]
+
+    def mapped_backward(leaves: list[Any], cotangents: list[Any]) -> list[Any]:
+        return axis.run_backward(backward, leaves, dims[:count], cotangents, mapped)
+
+    out_types = tuple(jax_compat.stacked_type(t, axis.size) for t in types)
+    outputs = linear_p.bind(
+        *values[:count], *tangents, backward=mapped_backward, count=count, types=out_types, name=name
+    )
+    return outputs, [0] * len(outputs)
+
+
 rule_p.def_impl(_evaluate)
+rule_p.to_lojax = _evaluate  # pyright: ignore[reportAttributeAccessIssue]  # the function has higher primitives in it
 rule_p.def_effectful_abstract_eval(_types)
 mlir.register_lowering(rule_p, mlir.lower_fun(_evaluate, multiple_results=True))
 ad.primitive_jvps[rule_p] = _jvp
@@ -152,3 +170,4 @@ linear_p.def_abstract_eval(lambda *inputs, backward, count, types, name: list(ty
 mlir.register_lowering(linear_p, mlir.lower_fun(_no_forward_mode, multiple_results=True))
 ad.primitive_jvps[linear_p] = lambda primals, tangents, **params: _no_forward_mode(**params)
 ad.primitive_transposes[linear_p] = _transpose
+batching.fancy_primitive_batchers[linear_p] = _batch_linear

@@ -1,5 +1,7 @@
 """`remat.check_grads` passes right derivatives, and says of wrong ones where they are wrong."""
 
+import re
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -32,11 +34,7 @@ def test_wrong_first_derivative(dtype):
     text = r"(?s)wrong in order 1, mode 'rev', for the argument y of type .*\[5\]\..*its rules give .*, and finite "
     with pytest.raises(AssertionError, match=text) as caught:
         remat.check_grads(with_factor(1.5), (X.astype(dtype), X.astype(dtype)), modes="rev")
-    words = str(caught.value).replace(",", "").split()
-    analytic, numeric = (
-        float(words[words.index("give") + 1]),
-        float(str(caught.value).split(") give ")[1].split()[0][:-1]),
-    )
+    analytic, numeric = (float(n) for n in re.findall(r"give ([-\de.+]*\d)", str(caught.value)))
     np.testing.assert_allclose(analytic / numeric, 1.5, rtol=0.1)
 
 
@@ -63,7 +61,7 @@ def test_under_a_region():
 
 
 def test_given_tolerances():
-    with pytest.raises(AssertionError, match="Each argument alone is right|wrong in order 1"):
+    with pytest.raises(AssertionError, match=r"Each argument alone is right|wrong in order 1"):
         remat.check_grads(with_factor(1.001), (X, X), modes="rev", atol=1e-6, rtol=1e-6)
     remat.check_grads(with_factor(1.5), (X, X), modes="rev", atol=10.0, rtol=10.0, eps=1e-2)
 

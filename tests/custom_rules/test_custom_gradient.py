@@ -97,7 +97,7 @@ def test_pytrees_integers_and_aux():
     tree = {"a": X, "b": jnp.ones(2)}
     for wrap in (lambda g: g, remat.checkpoint):
         for grad in (jax.grad, remat.grad):
-            found = grad(lambda t: wrap(f)(t, jnp.int32(3))["out"].sum())(tree)
+            found = grad(lambda t, wrap=wrap: wrap(f)(t, jnp.int32(3))["out"].sum())(tree)
             assert_trees_close(found, {"a": 2 * jnp.exp(X), "b": jnp.zeros(2)})
 
 
@@ -107,4 +107,5 @@ def test_closing_over_arrays_of_the_module():
     for wrap in (lambda g: g, remat.checkpoint, jax.jit, jax.vmap):
         x = jnp.stack([X, X]) if wrap is jax.vmap else X
         for grad in (jax.grad, remat.grad):
-            np.testing.assert_allclose(grad(lambda x: wrap(f)(x).sum())(x), jnp.broadcast_to(table * 2, x.shape))
+            found = grad(lambda x, wrap=wrap: wrap(f)(x).sum())(x)
+            np.testing.assert_allclose(found, jnp.broadcast_to(table * 2, x.shape))

@@ -35,7 +35,7 @@ def both_ways(make, *args, argnums=0):
 def test_the_rule_is_used():
     expected = both_ways(lambda c: lambda x: scaled(c)(x).sum(), X)
     for grad in (jax.grad, remat.grad):
-        assert_trees_close(jax.jit(grad(lambda x: scaled(remat.custom_vjp)(x).sum()))(X), expected)  # noqa: B023
+        assert_trees_close(jax.jit(grad(lambda x: scaled(remat.custom_vjp)(x).sum()))(X), expected)
     np.testing.assert_allclose(expected, 3 * jnp.cos(X), rtol=1e-6)
 
 
@@ -87,7 +87,7 @@ def test_rule_calls_a_function_with_a_rule():
     both_ways(make, X)
     expected = jax.grad(lambda x: jax.grad(make(jax.custom_vjp))(x).sum())(X)
     for outer, inner in itertools.product((jax.grad, remat.grad), repeat=2):
-        assert_trees_close(outer(lambda x: inner(make(remat.custom_vjp))(x).sum())(X), expected)  # noqa: B023
+        assert_trees_close(outer(lambda x, inner=inner: inner(make(remat.custom_vjp))(x).sum())(X), expected)
 
 
 @pytest.mark.parametrize("region", [lambda f: f, remat.checkpoint], ids=["plain", "region"])
@@ -118,7 +118,7 @@ def test_pytrees_keywords_defaults_and_none():
             return positional(tree, scale, extra), (tree, scale, None)
 
         def bwd(res, ct):
-            (tree, scale, nothing), (first, rest) = res, ct["twice"]
+            (_, scale, nothing), (first, rest) = res, ct["twice"]
             assert nothing is None
             assert rest is None
             return {"a": ct["out"] * scale * 5, "b": [first * 7, None]}, None, None
@@ -204,7 +204,7 @@ def test_symbolic_zeros(wrap):
         return (x.value * y.value, jnp.sin(y.value)), (x.value, y.value)
 
     def bwd(res, ct):
-        x, y = res
+        _, y = res
         seen.append(tuple(isinstance(c, SymbolicZero) for c in ct))
         return ct[0] * y, (None if isinstance(ct[1], SymbolicZero) else ct[1] * 100)
 
@@ -229,10 +229,7 @@ AXES = [(0, 0), (1, 0), (-1, None), (None, 1), (None, 0), (2, 1)]
 @pytest.mark.parametrize("region", [lambda f: f, remat.checkpoint], ids=["plain", "region"])
 def test_vmap_over_all_axes(axes, region):
     def make(custom_vjp):
-        f = custom_vjp(lambda w, x: (w @ x, w.sum()))
-        f.defvjp(
-            lambda w, x: ((w @ x, w.sum()), (w, x)), lambda r, g: (jnp.outer(g[0], r[1]) + 2 * g[1], r[0].T @ g[0] * 3)
-        )
+        f = product(custom_vjp)
 
         def loss(w, x):
             first, second = jax.vmap(region(f), in_axes=axes)(w, x)
@@ -254,12 +251,19 @@ def test_vmap_over_all_axes(axes, region):
     assert_trees_close(jax.vmap(jax.jit(jax.grad(make(remat.custom_vjp), (0, 1))))(w[None], x[None]), expected)
 
 
+def product(custom_vjp):
+    f = custom_vjp(lambda w, x: (w @ x, w.sum()))
+
+    def bwd(res, g):
+        w, x = res
+        return jnp.outer(g[0], x) + 2 * g[1], w.T @ g[0] * 3
+
+    f.defvjp(lambda w, x: ((w @ x, w.sum()), (w, x)), bwd)
+    return f
+
+
 def jax_loss(w, x, axes):
-    f = jax.custom_vjp(lambda w, x: (w @ x, w.sum()))
-    f.defvjp(
-        lambda w, x: ((w @ x, w.sum()), (w, x)), lambda r, g: (jnp.outer(g[0], r[1]) + 2 * g[1], r[0].T @ g[0] * 3)
-    )
-    first, second = jax.vmap(f, in_axes=(0, axes[1]))(w, x)
+    first, second = jax.vmap(product(jax.custom_vjp), in_axes=(0, axes[1]))(w, x)
     return (first**2).sum() + second.sum()
 
 
@@ -272,9 +276,9 @@ def test_nested_vmap_and_axis_names():
     x = jax.random.normal(jax.random.key(0), (3, 4))
     centred = 2 * (x - x.mean(0))
     for grad in (jax.grad, remat.grad):
-        plain = grad(lambda x: loss(x, lambda g: 0.0))(x)  # noqa: B023
+        plain = grad(lambda x: loss(x, lambda g: 0.0))(x)
         np.testing.assert_allclose(plain, centred * jnp.array([[1.0], [2.0], [3.0]]), rtol=1e-4, atol=1e-6)
-        with_mean = grad(lambda x: loss(x, lambda g: jax.lax.pmean(g, "rows")))(x)  # noqa: B023
+        with_mean = grad(lambda x: loss(x, lambda g: jax.lax.pmean(g, "rows")))(x)
         np.testing.assert_allclose(with_mean, plain, rtol=1e-4, atol=1e-5)  # the mean of the centred is zero
 
 
@@ -335,7 +339,7 @@ def test_linearize_and_vjp_of_jax():
     out, pullback = jax.vjp(jax.jit(scaled(remat.custom_vjp)), X)
     np.testing.assert_allclose(pullback(X)[0], 3 * jnp.cos(X) * X, rtol=1e-6)
     np.testing.assert_allclose(out, jnp.sin(X), rtol=1e-6)
-    primal, linear = jax.linearize(scaled(remat.custom_vjp), X)
+    _, linear = jax.linearize(scaled(remat.custom_vjp), X)
     np.testing.assert_allclose(jax.linear_transpose(linear, X)(X)[0], 3 * jnp.cos(X) * X, rtol=1e-6)
     with pytest.raises(TypeError, match="forward-mode"):
         linear(X)
@@ -348,9 +352,7 @@ def test_policies_see_into_fwd(grad):
     f.defvjp(lambda x: (jnp.sin(x), remat.checkpoint_name(jnp.cos(x), "c")), lambda c, g: (c * g,))
     region = remat.checkpoint(lambda x: f(f(x) * 2).sum(), policy="names:c")
     np.testing.assert_allclose(grad(region)(X), jax.grad(lambda x: jnp.sin(jnp.sin(x) * 2).sum())(X), rtol=1e-5)
-    assert [r.origin.text for r in remat.saved_residuals(region, X)] == ["'c'", "'c'"] or all(
-        "c" in r.origin.text for r in remat.saved_residuals(region, X)
-    )
+    assert [r.name for r in remat.saved_residuals(region, X)] == ["c", "c"]
     nothing = remat.checkpoint(lambda x: f(f(x) * 2).sum())
     assert len(remat.saved_residuals(nothing, X)) == 1
 
@@ -361,7 +363,7 @@ def test_keys_as_arguments():
     key = jax.random.key(3)
     for grad in (jax.grad, remat.grad):
         for wrap in (lambda f: f, remat.checkpoint):
-            found = grad(lambda x: wrap(f)(key, x).sum())(X)
+            found = grad(lambda x, wrap=wrap: wrap(f)(key, x).sum())(X)
             np.testing.assert_allclose(found, jax.random.uniform(key, X.shape), rtol=1e-6)
 
 

@@ -111,7 +111,7 @@ def test_kinds_of_errors_are_those_of_jax():
 
 def test_the_comma_of_a_tuple_of_one():
     f = remat.custom_vjp(jnp.sin)
-    f.defvjp(lambda x: (jnp.sin(x), x), lambda x, g: g * jnp.cos(x))  # noqa: UP034
+    f.defvjp(lambda x: (jnp.sin(x), x), lambda x, g: g * jnp.cos(x))
     with pytest.raises(RuleTypeError, match=r"write a comma after a single one: `return \(g,\)`"):
         remat.grad(f)(1.0)
 
@@ -203,7 +203,7 @@ def test_no_rules():
 def test_tracers_in_nondiff_arguments():
     f = remat.custom_vjp(lambda n, x: n * x, nondiff_argnums=0)
     f.defvjp(lambda n, x: (n * x, None), lambda n, _, g: (g,))
-    with pytest.raises(jax.errors.UnexpectedTracerError, match="argument 0 .* is declared in nondiff_argnums"):
+    with pytest.raises(jax.errors.UnexpectedTracerError, match=r"argument 0 .* is declared in nondiff_argnums"):
         jax.jit(f)(1.0, 2.0)
 
 
