@@ -32,6 +32,7 @@ __all__ = [
 ]
 
 Literal = jex_core.Literal
+Tracer = jax.core.Tracer
 
 CALLS = frozenset({"jit", "pjit", "closed_call", "core_call", "call", "eval_jaxpr", "core_closed_call", "remat_call"})
 CHECKPOINTS = frozenset({"remat2", "checkpoint", "remat"})

@@ -98,7 +98,7 @@ def _checked_cotangent(call: Call, bwd: Callable[..., Any], given: Any, position
     if not is_zero and not is_array(given):
         found, fits = leaf_text(given), False
     else:
-        aval = given.aval if is_zero else jax.typeof(given)
+        aval: Any = given.aval if is_zero else jax.typeof(given)
         fits = tuple(aval.shape) == tuple(type.shape) and (aval.dtype == type.dtype or _is_number_for(aval, type))
         found = short_text(aval)
     if fits:

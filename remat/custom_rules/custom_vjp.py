@@ -12,6 +12,7 @@ from typing import Any, Generic, TypeVar
 import jax
 from jax.extend import source_info_util
 
+from remat import jax_compat
 from remat.custom_rules.primitive import bind_function
 from remat.custom_rules.rule import Call, RematRule, Rules, VjpRule
 from remat.errors import ArgumentError, ArgumentTypeError, MissingRuleError, NondiffTracerError
@@ -166,7 +167,7 @@ def _positional(fun: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str
 
 
 def _check_no_tracer(name: str, position: int, value: Any) -> None:
-    if any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(value)):
+    if any(isinstance(leaf, jax_compat.Tracer) for leaf in jax.tree.leaves(value)):
         raise NondiffTracerError(
             f"argument {position} of the custom_vjp function {name} is declared in nondiff_argnums, but has a JAX "
             "tracer in it. Such arguments are Python values (functions, flags, sizes). Pass arrays as ordinary "

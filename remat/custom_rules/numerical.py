@@ -149,7 +149,7 @@ def _random_like(random: np.random.Generator, x: Any) -> Any:
 def _both(curve: Callable[[Any], Any], mode: str, order: int, step: float) -> tuple[float, float]:
     """The derivative of a curve at 0 by its rules, and by finite differences of the derivative one order lower."""
     *_, lower, wanted = _derivatives(curve, mode, order)
-    zero = jnp.zeros((), jnp.float64 if jax.config.jax_enable_x64 else jnp.float32)
+    zero = jnp.zeros((), jnp.result_type(float))
     numeric = (lower(zero + step) - lower(zero - step)) / (2 * step)
     return float(wanted(zero)), float(numeric)
 

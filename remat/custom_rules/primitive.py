@@ -50,13 +50,13 @@ def bind_jaxpr(jaxpr: Any, inputs: Sequence[Any], rules: Any, constant_count: in
 def _hoisted(jaxpr: Any, inputs: Sequence[Any]) -> tuple[Any, list[Any]]:
     """The jaxpr with the tracers among its constants as inputs in front, and these tracers."""
     arrays = [array for _, array in jax_compat.unwrap(jaxpr).constants]
-    tracers = [a for a in arrays if isinstance(a, jax.core.Tracer)]
+    tracers = [a for a in arrays if isinstance(a, jax_compat.Tracer)]
     if not tracers:
         return jaxpr, []
 
     def lifted(given: list[Any], *inputs: Any) -> list[Any]:
         rest = iter(given)
-        constants = [next(rest) if isinstance(a, jax.core.Tracer) else a for a in arrays]
+        constants = [next(rest) if isinstance(a, jax_compat.Tracer) else a for a in arrays]
         return jax_compat.evaluate_jaxpr(jaxpr, inputs, constants)
 
     return jax.make_jaxpr(lifted)(tracers, *inputs), tracers

@@ -99,9 +99,8 @@ def test_second_and_third_order(region):
     f = make(remat.custom_vjp)
     for a, b, c in [(jax.grad,) * 3, (remat.grad,) * 3, (jax.grad, remat.grad, jax.grad)]:
         np.testing.assert_allclose(a(b(c(f)))(0.3), expected, rtol=1e-5)
-    np.testing.assert_allclose(
-        jax.jacfwd(jax.grad(f))(0.3), jax.jacfwd(jax.grad(scaled(jax.custom_vjp)))(0.3), rtol=1e-5
-    )
+    second = jax.grad(jax.grad(scaled(jax.custom_vjp)))(0.3)
+    np.testing.assert_allclose(jax.jacfwd(remat.grad(f))(0.3), second, rtol=1e-5)
 
 
 def test_pytrees_keywords_defaults_and_none():
