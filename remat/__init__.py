@@ -15,6 +15,9 @@ from remat.checkpoint import checkpoint as checkpoint
 from remat.checkpoint import checkpoint as remat  # noqa: F401
 from remat.checkpoint import checkpoint_name as checkpoint_name
 from remat.checkpoint import checkpoint_name as name  # noqa: F401
+from remat.custom_rules.custom_gradient import custom_gradient as custom_gradient
+from remat.custom_rules.custom_vjp import custom_vjp as custom_vjp
+from remat.custom_rules.numerical import check_grads as check_grads
 from remat.errors import OverriddenPolicyWarning as OverriddenPolicyWarning
 from remat.errors import RematError as RematError
 from remat.errors import RematWarning as RematWarning

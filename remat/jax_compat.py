@@ -37,6 +37,7 @@ __all__ = [
 ]
 
 Literal = jex_core.Literal
+Tracer = jax.core.Tracer
 
 CALLS = frozenset({"jit", "pjit", "closed_call", "core_call", "call", "eval_jaxpr", "core_closed_call", "remat_call"})
 CHECKPOINTS = frozenset({"remat2", "checkpoint", "remat"})
@@ -44,6 +45,9 @@ REGION = "remat_region"
 CUSTOM_JVPS = frozenset({"custom_jvp_call"})
 HIGH_NAMES = frozenset({"CheckpointName", "CheckpointNameFwd"})
 HIGH_CHECKPOINTS = frozenset({"RematTraced"})
+
+CUSTOM_RULE = "remat_custom_vjp"
+"""The name of our own primitive, see `remat.custom_rules.primitive`."""
 
 dots_primitive_names = frozenset(
     "dot_general ragged_dot_general scaled_dot scaled_matmul scaled_matmul_wrapper symmetric_product "
@@ -93,8 +97,8 @@ def unwrap(jaxpr: Any) -> Opened:
 def kind_of(equation: Any) -> tuple[str, dict[str, Any]]:
     """What an equation is to us, with its parameters.
 
-    Kinds: `name`, `call`, `checkpoint`, `scan`, `cond`, `while`, `shard_map`, or `primitive` for everything else (also
-    for a shard_map with side effects).
+    Kinds: `name`, `call`, `checkpoint`, `custom_rule`, `scan`, `cond`, `while`, `shard_map`, or `primitive` for
+    everything else (also for a shard_map with side effects).
     """
     name, params = equation.primitive.name, equation.params
     if name == "call_hi_primitive":
@@ -112,6 +116,8 @@ def kind_of(equation: Any) -> tuple[str, dict[str, Any]]:
         return "call", {**params, "jaxpr": inner}
     if name in CHECKPOINTS:
         return "checkpoint", params
+    if name == CUSTOM_RULE:
+        return "custom_rule", params
     if name == REGION:
         marks = params["marks"]
         own = {"policy": marks.policy, "prevent_cse": marks.prevent_cse}
@@ -184,9 +190,10 @@ def bind(primitive: Any, inputs: Any, params: dict[str, Any], info: Any = None, 
     return list(out) if primitive.multiple_results else [out]
 
 
-def evaluate_jaxpr(jaxpr: Any, inputs: Any) -> list[Any]:
-    """Apply a closed jaxpr to arrays or tracers by binding its equations again."""
-    return list(jax.core.eval_jaxpr(getattr(jaxpr, "jaxpr", jaxpr), jaxpr.consts, *inputs))
+def evaluate_jaxpr(jaxpr: Any, inputs: Any, constants: Any = None) -> list[Any]:
+    """Apply a closed jaxpr to arrays or tracers by binding its equations again; `constants` in place of its own."""
+    given = jaxpr.consts if constants is None else constants
+    return list(jax.core.eval_jaxpr(getattr(jaxpr, "jaxpr", jaxpr), given, *inputs))
 
 
 def with_source(info: Any) -> Any:

@@ -16,6 +16,7 @@ import jax.numpy as jnp
 from jax import dtypes, lax
 
 from remat import jax_compat
+from remat.custom_rules.primitive import bind_jaxpr
 from remat.decisions import as_policy
 from remat.errors import ArgumentError, ArgumentTypeError
 from remat.ir.ops import (
@@ -24,6 +25,7 @@ from remat.ir.ops import (
     Call,
     Checkpoint,
     Cond,
+    CustomRule,
     Name,
     Op,
     Primitive,
@@ -198,6 +200,12 @@ def _checkpoint(op: Checkpoint, equation: Equation, inputs: list[Any]) -> list[A
         return bind_region(jax.jit(region), inputs, Marks(policy, op.prevent_cse))
 
 
+def _custom_rule(op: CustomRule, equation: Equation, inputs: list[Any]) -> list[Any]:
+    with _at(equation):
+        jaxpr = jax.make_jaxpr(lambda *xs: evaluate(op.program, xs))(*op.program.input_types)
+        return bind_jaxpr(jaxpr, inputs, op.rules, op.constant_count)
+
+
 def _scan(op: Scan, equation: Equation, inputs: list[Any]) -> list[Any]:
     k, n = op.constant_count, op.constant_count + op.carry_count
     constants, carry, slices = inputs[:k], inputs[k:n], inputs[n:]
@@ -314,6 +322,7 @@ lower_rules: dict[type[Op], Callable[[Any, Equation, list[Any]], list[Any]]] = {
     Call: _call,
     Block: _block,
     Checkpoint: _checkpoint,
+    CustomRule: _custom_rule,
     Scan: _scan,
     Cond: _cond,
     While: _while,

@@ -17,7 +17,7 @@ import jax
 
 from remat import jax_compat
 from remat.ir.check import check_program
-from remat.ir.ops import Call, Checkpoint, Cond, Name, Op, Primitive, Scan, ShardMap, While
+from remat.ir.ops import Call, Checkpoint, Cond, CustomRule, Name, Op, Primitive, Scan, ShardMap, While
 from remat.ir.program import Atom, Equation, Literal, Program, Value
 from remat.ir.references import group_references
 from remat.ir.source import Source
@@ -208,16 +208,15 @@ class _Reader:
         if kind == "checkpoint":
             program, arrays = self.program(params["jaxpr"])
             return Checkpoint(program, params["policy"], params["prevent_cse"]), [arrays]
+        if kind == "custom_rule":
+            program, arrays = self.program(params["jaxpr"])
+            program = _with_lifted(program, len(arrays), 0)
+            return CustomRule(program, params["rules"], params["constant_count"] + len(arrays)), [arrays]
         if kind == "scan":
             program, arrays = self.program(params["jaxpr"])
             constants, carry = jax_compat.scan_counts(params)
             # The lifted arrays are constants of the loop, so they move in front of the carry.
-            k = len(program.inputs) - len(arrays)
-            body = Program(
-                [*program.inputs[:constants], *program.inputs[k:], *program.inputs[constants:k]],
-                program.equations,
-                program.outputs,
-            )
+            body = _with_lifted(program, len(arrays), constants)
             count = constants + len(arrays)
             return Scan(body, params["length"], params["reverse"], count, carry, params["unroll"]), [arrays]
         if kind == "shard_map":
@@ -257,17 +256,24 @@ class _Reader:
             (condition, condition_arrays, params["cond_nconsts"]),
             (body, body_arrays, params["body_nconsts"]),
         ):
-            k = len(program.inputs) - len(arrays)
-            inputs = [*program.inputs[:own], *program.inputs[k:], *program.inputs[own:k]]
-            parts.append((Program(inputs, program.equations, program.outputs), own + len(arrays)))
+            parts.append((_with_lifted(program, len(arrays), own), own + len(arrays)))
         (condition, m), (body, n) = parts
         return While(condition, body, m, n), [condition_arrays, body_arrays]
+
+
+def _with_lifted(program: Program, count: int, position: int) -> Program:
+    """The program with its last `count` inputs, which stand for lifted arrays, moved to a position."""
+    k = len(program.inputs) - count
+    inputs = [*program.inputs[:position], *program.inputs[k:], *program.inputs[position:k]]
+    return Program(inputs, program.equations, program.outputs)
 
 
 def _place_lifted(op: Op, inputs: list[Atom], lifted: list[list[Value]]) -> list[Atom]:
     """Put the values of lifted arrays where the op expects its constants."""
     if not any(lifted):
         return inputs
+    if isinstance(op, CustomRule):
+        return [*lifted[0], *inputs]
     if isinstance(op, Scan):
         k = op.constant_count - len(lifted[0])
         return [*inputs[:k], *lifted[0], *inputs[k:]]

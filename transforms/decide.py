@@ -12,7 +12,7 @@ import warnings
 from collections.abc import Iterable
 from typing import Any
 
-from remat.decisions import Decision, Policy, RegionView, as_policy, checked_decisions, names_in
+from remat.decisions import RECOMPUTE, SAVE, Decision, Policy, RegionView, as_policy, checked_decisions, names_in
 from remat.errors import UnknownNameWarning
 from remat.ir.linearized import LinearCond, Linearized, LinearScan, LinearShardMap
 from remat.ir.program import Equation, Value
@@ -30,6 +30,9 @@ def decide(program: Linearized, warn: bool = True) -> dict[Value, Decision]:
                 where = view.region.source.text
                 warn_of_unknown_names(policy, view.equations, f"at {where}" if where else "")
             decisions.update(checked_decisions(policy, view))
+    for level in program.levels():
+        decisions.update(dict.fromkeys(level.always_rebuilt, RECOMPUTE))
+        decisions.update(dict.fromkeys(level.always_kept, SAVE))
     return decisions
 
 
@@ -37,8 +40,9 @@ def region_views(program: Linearized) -> list[RegionView]:
     """What each outermost region's policy gets to see."""
     by_region: dict[Region, list[Equation]] = {}
     in_loops = frozenset(program.equations_in_loops())
+    rebuilt = frozenset().union(*(level.always_rebuilt for level in program.levels()))
     for equation in program.all_equations():
-        if equation.region is not None:
+        if equation.region is not None and rebuilt.isdisjoint(equation.outputs):
             by_region.setdefault(equation.region.outermost, []).append(equation)
     return [RegionView(region, equations, in_loops, program) for region, equations in by_region.items()]
 

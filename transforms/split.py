@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any
 
 import remat.transforms.rules.cond
+import remat.transforms.rules.custom_rule
 import remat.transforms.rules.scan
 import remat.transforms.rules.shard_map
 import remat.transforms.rules.while_loop  # noqa: F401  (fill the rule tables)

@@ -133,11 +133,13 @@ class Level:
 
     def stand_in(self, value: Value, context: Region | None) -> Value:
         """The value itself, or the same value under a name if only that is kept (code that reads a value from before
-        it was named must not undo the naming)."""
-        named = self._named.get(value)
-        if named is None or self.is_kept(value, context) or not self.is_kept(named, context):
+        it was named must not undo the naming), or as a custom rule rebuilds it."""
+        named, rebuilt = self._named.get(value), self.linearized.stand_ins.get(value)
+        if (named is None and rebuilt is None) or self.is_kept(value, context):
             return value
-        return named
+        if named is not None and self.is_kept(named, context):
+            return named
+        return value if rebuilt is None else self.stand_in(rebuilt, context)
 
     def is_kept(self, value: Value, context: Region | None) -> bool:
         return not isinstance(self.decision(value, context), Recompute)

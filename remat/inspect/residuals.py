@@ -235,6 +235,8 @@ class _Describer:
         region = producer.region
         if region is None:
             return "no checkpoint region around it"
+        if inner in level.linearized.always_kept:
+            return "saved by the fwd rule of a custom_vjp function with defremat"
         if isinstance(producer.op, Scan):
             return "result of a loop, which does not run again for it"
         policy = region.outermost.policy

@@ -95,6 +95,14 @@ class Linearized:
     tangent_outputs: list[Value | None]
     constants: list[tuple[Value, Any]] = field(default_factory=list)
     derivations: list[Derivation] = field(default_factory=list)
+    always_kept: set[Value] = field(default_factory=set)
+    """Values of regions that are kept whatever the policy is: what a `defremat` rule saves."""
+
+    always_rebuilt: set[Value] = field(default_factory=set)
+    """Values of regions that are never kept: what such a rule computes in the backward pass."""
+
+    stand_ins: dict[Value, Value] = field(default_factory=dict)
+    """From a result of such a rule's forward function to the one of them that is the same result."""
 
     def all_equations(self) -> Iterator[Equation]:
         """All primal and coefficient equations, those inside differentiated loops and branches included."""

@@ -103,6 +103,21 @@ class Checkpoint(Op):
 
 
 @dataclass(frozen=True, eq=False)
+class CustomRule(Op):
+    """A call of a function that has derivative rules of its own (`remat.custom_vjp`). The first inputs are what the
+    function closes over; they have no derivative."""
+
+    program: Program
+    rules: Any
+    constant_count: int
+    name: ClassVar[str] = "custom_vjp_call"
+
+    @property
+    def programs(self) -> tuple[Program, ...]:
+        return (self.program,)
+
+
+@dataclass(frozen=True, eq=False)
 class Scan(Op):
     """`length` iterations of `body: (constants, carry, slices) -> (carry, slices)`.
 

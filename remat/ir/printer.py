@@ -11,7 +11,21 @@ from typing import Any
 
 import numpy as np
 
-from remat.ir.ops import Block, Call, Checkpoint, Cond, Name, Op, Primitive, Scan, ShardMap, ToMemory, While, Zeros
+from remat.ir.ops import (
+    Block,
+    Call,
+    Checkpoint,
+    Cond,
+    CustomRule,
+    Name,
+    Op,
+    Primitive,
+    Scan,
+    ShardMap,
+    ToMemory,
+    While,
+    Zeros,
+)
 from remat.ir.program import Atom, Equation, Literal, Program, Value
 from remat.ir.types import short_text, size_in_bytes
 
@@ -96,7 +110,7 @@ def _nested(op: Op) -> list[tuple[str, Program]]:
         return [(f"branch {k}", branch) for k, branch in enumerate(op.branches)]
     if isinstance(op, While):
         return [("condition", op.condition), ("body", op.body)]
-    if isinstance(op, (Block, Call, Checkpoint)):
+    if isinstance(op, (Block, Call, Checkpoint, CustomRule)):
         return [(op.name, op.program)]
     return []
 
@@ -116,6 +130,8 @@ def op_text(op: Op) -> str:
         return f"shard_map[({cut}) -> ({joined})]"
     if isinstance(op, Call):
         return f"call[{op.function}]"
+    if isinstance(op, CustomRule):
+        return f"custom_vjp[{op.rules.name}]"
     if isinstance(op, Checkpoint):
         return f"checkpoint[{_parameter(op.policy)}]" if op.policy is not None else "checkpoint"
     if isinstance(op, Primitive):

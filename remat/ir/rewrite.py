@@ -8,7 +8,7 @@ from typing import Any
 
 from jax import lax
 
-from remat.ir.ops import Barrier, Block, Call, Checkpoint, Cond, Op, Primitive, Scan, ShardMap, While, Zeros
+from remat.ir.ops import Barrier, Block, Call, Checkpoint, Cond, CustomRule, Op, Primitive, Scan, ShardMap, While, Zeros
 from remat.ir.program import Atom, Equation, Literal, Program, Value
 from remat.ir.region import Region
 from remat.ir.source import UNKNOWN, Source
@@ -109,7 +109,7 @@ def with_programs(op: Op, programs: Sequence[Program]) -> Op:
         return dataclasses.replace(op, branches=tuple(programs))
     if isinstance(op, While):
         return dataclasses.replace(op, condition=programs[0], body=programs[1])
-    if isinstance(op, (Block, Call, Checkpoint)):
+    if isinstance(op, (Block, Call, Checkpoint, CustomRule)):
         return dataclasses.replace(op, program=programs[0])
     return op
 
