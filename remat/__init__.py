@@ -39,7 +39,7 @@ from remat.trace import trace as trace
 
 __version__ = "0.1.0"
 
-__all__ = sorted(
+__all__ = sorted(  # pyright: ignore[reportUnsupportedDunderAll]
     key
     for key, value in globals().items()
     if key == "policies" or not (key.startswith("_") or isinstance(value, _ModuleType))

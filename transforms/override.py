@@ -112,7 +112,7 @@ def _without(outer: set[Region], inner: dict[Region, None], program: Linearized)
 def _text(view: RegionView, inside: list[RegionView], kept: int, least: int) -> str:
     first = next((v for v in inside if v.equations[0] in set(view.equations)), inside[0])
     inside = [v for v in inside if _policy(v.region) != _policy(view.region)]
-    policies = dict.fromkeys(str(_policy(v.region) or "no policy") for v in inside)
+    policies = dict.fromkeys(str(_policy(v.region) or "nothing") for v in inside)
     return (
         f"the policy {as_policy(view.region.policy)} of the checkpoint{view.place} overrides "
         f"{'that of the checkpoint' if len(inside) == 1 else f'those of {len(inside)} checkpoints'} inside it "
