@@ -265,7 +265,7 @@ def _differentiated(
     for way in ways:
         try:
             found = differentiate(way)
-        except VALUE_ERRORS:
+        except (*VALUE_ERRORS, jax.errors.UnexpectedTracerError):  # the latter: a rule that closes over a value
             if way is ways[-1]:
                 raise
         else:

@@ -214,7 +214,8 @@ def test_symbolic_zeros(wrap):
         np.testing.assert_allclose(grad(lambda x: wrap(f)(x, X + 1)[0].sum())(X), X + 1, rtol=1e-6)
         assert (True, False) in seen
         assert (False, True) in seen
-        assert set(seen) == {(True, False), (False, True)}
+        # A region is split for all its results before it is known which are used, and then for those.
+        assert set(seen) - {(False, False)} == {(True, False), (False, True)}
         seen.clear()
         both = grad(lambda x, y: sum(r.sum() for r in wrap(f)(x, y)), argnums=(0, 1))(X, X)
         np.testing.assert_allclose(both[1], 100.0)

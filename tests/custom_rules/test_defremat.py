@@ -299,6 +299,7 @@ def test_as_jax_where_jax_has_it(keeps):
     assert sorted(x.shape for x in ours_kept) == sorted(x.shape for x in theirs_kept)
 
 
+@pytest.mark.filterwarnings("ignore::remat.OverriddenPolicyWarning")
 def test_random_chains():
     """Chains of calls with and without rules, in and out of regions: gradients are those without any of it."""
     random = np.random.default_rng(0)
