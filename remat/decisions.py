@@ -60,7 +60,9 @@ class RegionView:
 
     @property
     def place(self) -> str:
-        """Where the region is, for messages: ` at FILE:LINE`, or ` around` the line of its first equation."""
+        """Where the region is, for messages: ` of FUNCTION`, ` at FILE:LINE`, or ` around` its first equation."""
+        if self.region.function:
+            return f" of {self.region.function}"
         if self.region.source.text:
             return f" at {self.region.source.text}"
         inside = next((e.source.text for e in self.equations if e.source.text), "")

@@ -120,7 +120,7 @@ def kind_of(equation: Any) -> tuple[str, dict[str, Any]]:
         return "custom_rule", params
     if name == REGION:
         marks = params["marks"]
-        own = {"policy": marks.policy, "prevent_cse": marks.prevent_cse}
+        own = {"policy": marks.policy, "prevent_cse": marks.prevent_cse, "function": dict(params["call"])["name"]}
         return "call" if marks.transparent else "checkpoint", {**params, **own}
     if name in ("scan", "cond", "while") or (name == "shard_map" and not effects_of(equation)):
         return name, params

@@ -197,6 +197,7 @@ class CallParameters(tuple[tuple[str, Any], ...]):
 
 
 region_p.def_impl(_run)
+region_p.to_lojax = _evaluate  # pyright: ignore[reportAttributeAccessIssue]  # the function may have higher primitives
 region_p.def_effectful_abstract_eval(_abstract)
 mlir.register_lowering(region_p, mlir.lower_fun(_evaluate, multiple_results=True))
 batching.fancy_primitive_batchers[region_p] = _batch

@@ -27,8 +27,7 @@ def decide(program: Linearized, warn: bool = True) -> dict[Value, Decision]:
         if view.region.policy is not None:
             policy = as_policy(view.region.policy)
             if warn:
-                where = view.region.source.text
-                warn_of_unknown_names(policy, view.equations, f"at {where}" if where else "")
+                warn_of_unknown_names(policy, view.equations, view.place.strip())
             decisions.update(checked_decisions(policy, view))
     for level in program.levels():
         decisions.update(dict.fromkeys(level.always_rebuilt, RECOMPUTE))

@@ -86,7 +86,7 @@ class SplitMap:
     def transpose(self, residuals: Sequence[Any], cotangents: Sequence[Any]) -> list[Any]:
         """Cotangents of the tangents (None: zero) from those of the results (None: zero)."""
         if not self.is_backward:
-            split(self.linearized, self.decisions, True)  # raises
+            split(self.linearized, self.decisions, True, warn=False)  # raises
         present = self._spread([c is not None for c in cotangents])
         found = self.backward(present)
         if found is None:
@@ -121,7 +121,7 @@ class SplitMap:
         made = self.first
         if present != tuple(t is not None for t in self.linearized.tangent_outputs):
             outputs = [t if p else None for t, p in zip(self.linearized.tangent_outputs, present, strict=True)]
-            made = split(replace(self.linearized, tangent_outputs=outputs), self.decisions, True)
+            made = split(replace(self.linearized, tangent_outputs=outputs), self.decisions, True, warn=False)
         positions = self._positions(made)
         if positions is None or not set(positions) <= set(self.positions):
             return None
@@ -162,7 +162,7 @@ class SplitMap:
         outputs = [t if out else None for t, out in zip(self.linearized.tangent_outputs, self.outputs, strict=True)]
         made = self.first
         if self.is_backward or outputs != self.linearized.tangent_outputs:
-            made = split(replace(self.linearized, tangent_outputs=outputs), self.decisions, False)
+            made = split(replace(self.linearized, tangent_outputs=outputs), self.decisions, False, warn=False)
         positions = self._positions(made)
         if positions is None or not set(positions) <= set(self.positions):
             return None

@@ -112,14 +112,14 @@ def linearization(jaxpr: Any, name: str, marks: Marks, active: tuple[bool, ...])
 def _linearization(jaxpr: Any, name: str, marks: Marks, active: tuple[bool, ...]) -> Linearization:
     program, closed_over = read_nested(jaxpr)
     if not marks.transparent:
-        program = as_region(program, marks)
+        program = as_region(program, marks, name)
     active = (*active, *(False for _ in closed_over))
     linearized = linearize_program(program, active)
     count = len(program.outputs)
     linearized.tangent_outputs[count - marks.auxiliary :] = [None] * marks.auxiliary
     decisions = decide(linearized, warn=not marks.derived)
     try:
-        made, backward = split(linearized, decisions, True), True
+        made, backward = split(linearized, decisions, True, not marks.derived), True
     except ReverseModeError:  # raised again if the tangents are transposed
         made, backward = split(linearized, decisions, False), False
     first, forward, places = _forward(made, name)
@@ -131,10 +131,10 @@ def _linearization(jaxpr: Any, name: str, marks: Marks, active: tuple[bool, ...]
     )
 
 
-def as_region(program: Program, marks: Marks) -> Program:
+def as_region(program: Program, marks: Marks, name: str) -> Program:
     """A program that consists of one checkpoint region around the given one."""
     outputs = [Value(t) for t in program.output_types]
-    op = Checkpoint(program, marks.policy, marks.prevent_cse)
+    op = Checkpoint(program, marks.policy, marks.prevent_cse, name)
     return Program(list(program.inputs), [Equation(op, program.inputs, outputs, UNKNOWN)], list(outputs))
 
 

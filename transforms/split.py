@@ -68,14 +68,15 @@ def split_program(
     return split(linearized, decide(linearized), backward)
 
 
-def split(linearized: Linearized, decisions: dict[Value, Decision], backward: bool = True) -> Split:
-    """Split a linearized program as decided. `backward` says whether the second program runs in reverse.
+def split(linearized: Linearized, decisions: dict[Value, Decision], backward: bool = True, warn: bool = True) -> Split:
+    """Split a linearized program as decided. `backward` says whether the second program runs in reverse, `warn` whether
+    users are told of policies that are of no use.
 
     A kept value and a view or cast of it are never both kept: where the first walk finds such a pair, the later of the
     two is recomputed in a second walk.
     """
     level, arguments, given, results = _walk_without_redundance(linearized, decisions, backward)
-    if backward:
+    if backward and warn:
         warn_of_useless_policies(linearized, level)
         count = partial(kept_bytes, linearized)
         warn_of_overriding(linearized, level, decisions, _kept_bytes(linearized, level), count)

@@ -90,11 +90,15 @@ STATE_EFFECTS = frozenset({"ReadEffect", "WriteEffect", "AccumEffect", "Internal
 
 @dataclass(frozen=True, eq=False)
 class Checkpoint(Op):
-    """A region whose values are recomputed in the backward pass unless `policy` saves them."""
+    """A region whose values are recomputed in the backward pass unless `policy` saves them.
+
+    `function` is the name of the user's function, where it is known.
+    """
 
     program: Program
     policy: Any
     prevent_cse: Any = True
+    function: str = ""
     name: ClassVar[str] = "checkpoint"
 
     @property

@@ -206,7 +206,8 @@ def _prune_nested(equation: Equation, used: list[bool]) -> Equation:
         new = Call(inner, op.function)
     else:
         cse = op.prevent_cse
-        new = Checkpoint(inner, op.policy, cse if isinstance(cse, bool) else tuple(select(cse, live)))
+        flags = cse if isinstance(cse, bool) else tuple(select(cse, live))
+        new = Checkpoint(inner, op.policy, flags, op.function)
     inputs = select(equation.inputs, live)
     return Equation(new, inputs, select(equation.outputs, used), equation.source, equation.region)
 

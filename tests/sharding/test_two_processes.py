@@ -40,12 +40,14 @@ def run(count):
 
 
 @pytest.mark.skipif(
-    not hasattr(jax.config, "jax_cpu_collectives_implementation"), reason="this jax has no collectives between processes"
+    not hasattr(jax.config, "jax_cpu_collectives_implementation"),
+    reason="this jax has no collectives between processes",
 )
 def test_two_processes_get_what_one_gets():
     (alone,) = run(1)
     for together in run(2):
-        assert together.keys() == alone.keys() and len(alone) == 3
+        assert together.keys() == alone.keys()
+        assert len(alone) == 3
         for name, numbers in alone.items():
             np.testing.assert_allclose(together[name], numbers, rtol=1e-5, err_msg=name)
     np.testing.assert_allclose(alone["whole"], alone["mapped"], rtol=1e-5)

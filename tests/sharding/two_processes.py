@@ -36,7 +36,9 @@ def step() -> dict[str, list[float]]:
         return (h**2).mean()
 
     def mapped(w, x):
-        local = lambda w, x: jax.lax.pmean(loss(w, x), "data")
+        def local(w, x):
+            return jax.lax.pmean(loss(w, x), "data")
+
         return jax.shard_map(local, mesh=mesh, in_specs=(P(), P("data")), out_specs=P())(w, x)
 
     def inside(w, x):
