@@ -112,6 +112,7 @@ def value_and_grad(
         given = flatten_arguments(fun, tuple(args[i] for i in chosen), {})
 
         def differentiate(run: Run) -> Any:
+            @functools.wraps(fun)  # for JAX's messages
             def scalar(leaves: list[Any]) -> Any:
                 parts, _ = given.rebuild(leaves)
                 out = run(_replaced(args, chosen, parts), kwargs)
@@ -217,6 +218,7 @@ def _linear_part(
         options = {**options, "has_aux": True}
 
     def differentiate(run: Run) -> Any:
+        @functools.wraps(fun)  # for JAX's messages
         def call(*args: Any) -> Any:
             return run(given.rebuild(args)[0] if has_statics else args, {})
 

@@ -138,7 +138,10 @@ def _make_flat(fun: Any, call: Call, arguments: Arguments) -> FlatFunction:
         traced.append(Results(structure, len(main), rest, len(others)))
         return [*main, *others]
 
-    return FlatFunction(flat, jax.jit(flat), traced)
+    flat_like(flat, call.fun)  # JAX looks for the user's function and line when it jits, and when it traces
+    jitted = jax.jit(flat)
+    del flat.__wrapped__  # type: ignore[attr-defined]
+    return FlatFunction(flat, jitted, traced)
 
 
 NOT_OURS = frozenset({"ReadEffect", "WriteEffect", "AccumEffect", "ErrorEffect"})
