@@ -6,7 +6,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from remat.decisions import Decision, Offload, Policy, Recompute, RegionView, Save, as_policy
+from jax.ad_checkpoint import Offloadable
+from jax.ad_checkpoint import Recompute as JaxRecompute
+from jax.ad_checkpoint import Saveable as JaxSaveable
+
+from remat.decisions import Decision, JaxPolicy, Offload, Policy, Recompute, RegionView, Save, as_policy
 from remat.errors import PolicyError, PolicyTypeError
 from remat.ir.program import Value
 
@@ -16,6 +20,17 @@ class Combinable:
 
     def decide(self, view: RegionView) -> dict[Value, Decision]:
         raise NotImplementedError
+
+    def __call__(self, primitive: Any, *types: Any, **params: Any) -> Any:
+        """Whoever calls a policy is JAX's own checkpoint, or a wrapper around it such as `flax.linen.remat`.
+
+        **Raises** `PolicyTypeError`, unless the policy can answer about one equation alone.
+        """
+        raise PolicyTypeError(
+            f"the policy {self} looks at a whole region, but jax.checkpoint (nn.remat, nnx.remat and "
+            "eqx.filter_checkpoint call it) asks about one operation at a time. Use remat.checkpoint in its place, "
+            "differentiate with remat.grad, or give a policy that looks at one operation (policies.dots_saveable)."
+        )
 
     def __or__(self, other: Any) -> Either:
         return Either.of(self, other)
@@ -66,6 +81,13 @@ class Either(Combinable):
                     result[value] = decision
         return result
 
+    def __call__(self, primitive: Any, *types: Any, **params: Any) -> Any:
+        """JAX's protocol."""
+        answers = [_ask(p, primitive, types, params) for p in self.policies]
+        if any(a is JaxSaveable for a in answers):
+            return JaxSaveable
+        return next((a for a in answers if isinstance(a, Offloadable)), JaxRecompute)
+
     @property
     def mentioned_names(self) -> frozenset[Any]:
         return frozenset().union(*(getattr(p, "mentioned_names", ()) for p in self.policies))
@@ -99,12 +121,25 @@ class Both(Combinable):
                 result[value] = next((a for a in answers if isinstance(a, Offload)), decision)
         return result
 
+    def __call__(self, primitive: Any, *types: Any, **params: Any) -> Any:
+        """JAX's protocol."""
+        answers = [_ask(p, primitive, types, params) for p in self.policies]
+        if any(a is JaxRecompute for a in answers):
+            return JaxRecompute
+        return next((a for a in answers if isinstance(a, Offloadable)), JaxSaveable)
+
     @property
     def mentioned_names(self) -> frozenset[Any]:
         return frozenset().union(*(getattr(p, "mentioned_names", ()) for p in self.policies))
 
     def __str__(self) -> str:
         return "&".join(f"({p})" if isinstance(p, Either) else str(p) for p in self.policies)
+
+
+def _ask(policy: Any, primitive: Any, types: tuple[Any, ...], params: dict[str, Any]) -> Any:
+    """What a policy answers about one equation, as an object of JAX's."""
+    answer = (policy.callable if isinstance(policy, JaxPolicy) else policy)(primitive, *types, **params)
+    return (JaxSaveable if answer else JaxRecompute) if isinstance(answer, bool) else answer
 
 
 def _flat(kind: Any, policies: tuple[Any, ...]) -> tuple[Policy, ...]:

@@ -23,6 +23,7 @@ from jax.extend import source_info_util
 from remat.checkpoint import jax_policy, resolve_policy
 from remat.errors import ArgumentError, ArgumentTypeError, DifferentiationError
 from remat.ir.types import short_text
+from remat.libraries import about_gradient
 from remat.region_primitive import Marks
 from remat.regions import Call
 from remat.signature import (
@@ -375,10 +376,7 @@ def _check_input(
         if holomorphic and not dtypes.issubdtype(dtype, np.complexfloating):
             raise DifferentiationError(f"{what}, but holomorphic=True needs complex inputs. Leave holomorphic out.")
         if not dtypes.issubdtype(dtype, np.inexact) and not allow_int:
-            raise DifferentiationError(
-                f"{what}, which has no gradient. Pass floating point values (1.0 instead of 1), choose other argnums, "
-                "or set allow_int=True to get gradients of dtype float0."
-            )
+            raise DifferentiationError(f"{what}, which has no gradient. {about_gradient(args[position])}")
 
 
 def _check_result(fun: Callable[..., Any], value: Any, holomorphic: bool) -> None:

@@ -21,7 +21,9 @@ from remat.decisions import (
     constructor_name,
 )
 from remat.errors import ArgumentError, ArgumentTypeError
-from remat.policies.algebra import Combinable
+from remat.graph_nodes import call_with_states, holds_nodes, owner_of, with_states
+from remat.libraries import numbers_in_modules
+from remat.policies.algebra import Both, Combinable, Either
 from remat.policies.parse import parse
 from remat.region_primitive import Marks
 from remat.regions import Call
@@ -79,7 +81,9 @@ def checkpoint(
     - `static_argnums`, `static_argnames`: arguments that are Python values and not arrays, by position or by name.
       They may be passed by position or by keyword, and need not be hashable.
 
-    Python booleans and leaves that are no arrays (strings, functions, None) are static without being declared.
+    Python booleans and leaves that are no arrays (strings, functions, None) are static without being declared, and in
+    Equinox modules all numbers are. Modules of Flax nnx may be arguments, and `fun` may be one or a method of one:
+    their state is updated.
 
     **Returns** a function of the same arguments and results. Under the outermost of several nested regions, its
     policy decides for all of them.
@@ -110,10 +114,15 @@ def checkpoint(
     chosen = resolve_policy(policy)
     statics = Statics.of(fun, static_argnums, static_argnames)
     _check_prevent_cse(prevent_cse)
+    of_states = with_states(fun)
 
     @functools.wraps(fun)
     def checkpointed(*args: Any, **kwargs: Any) -> Any:
-        return _call_region(fun, chosen, prevent_cse, statics, args, kwargs)
+        if owner_of(fun) is None and not holds_nodes((args, kwargs)):
+            return _call_region(fun, chosen, prevent_cse, statics, args, kwargs)
+        return call_with_states(
+            lambda args, kwargs: _call_region(of_states, chosen, prevent_cse, statics, args, kwargs), fun, args, kwargs
+        )
 
     return checkpointed
 
@@ -189,7 +198,7 @@ def _call_region(
     args, kwargs = statics.wrap(args, kwargs)
     if values_at_hand.get() and statics.are_traced(args, kwargs):
         raise ValueNeeded("a static argument of a checkpoint")
-    arguments = flatten_arguments(fun, args, kwargs)
+    arguments = flatten_arguments(fun, args, kwargs).with_static(numbers_in_modules((args, kwargs)))
     flags = prevent_cse if isinstance(prevent_cse, bool) else _flags_of_leaves(prevent_cse, args, arguments)
     with_jax = functools.partial(jax.checkpoint, policy=jax_policy(policy), prevent_cse=flags)
     return Call(fun, Marks(policy, flags), with_jax, statics)(arguments)
@@ -218,4 +227,14 @@ def jax_policy(policy: Policy | None) -> Any:
         return policy.callable
     make = getattr(policy, "as_jax", None)
     found = make() if make is not None else None
-    return found if found is not None else policy if callable(policy) else None
+    if found is not None:
+        return found
+    return policy if _looks_at_one_equation(policy) else None
+
+
+def _looks_at_one_equation(policy: Any) -> bool:
+    if isinstance(policy, (Either, Both)):
+        return all(map(_looks_at_one_equation, policy.policies))
+    if isinstance(policy, Combinable):
+        return type(policy).__call__ is not Combinable.__call__
+    return isinstance(policy, JaxPolicy) or callable(policy)

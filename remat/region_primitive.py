@@ -67,7 +67,13 @@ def bind_region(function: Callable[..., Any], inputs: Sequence[Any], marks: Mark
     It is traced once for each signature, since JAX keeps the jaxpr of a jitted function. What it closes over becomes
     inputs of the region.
     """
-    return bind_traced(jax.make_jaxpr(function)(*inputs), inputs, marks)
+    return bind_traced(trace_jitted(function, inputs), inputs, marks)
+
+
+def trace_jitted(function: Callable[..., Any], inputs: Sequence[Any]) -> Any:
+    """The jaxpr whose one equation is the call of a jitted function, also under `jax.disable_jit`."""
+    with jax.disable_jit(False):
+        return jax.make_jaxpr(function)(*inputs)
 
 
 def bind_traced(jaxpr: Any, inputs: Sequence[Any], marks: Marks) -> list[Any]:

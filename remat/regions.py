@@ -15,7 +15,8 @@ from typing import Any
 import jax
 
 from remat import jax_compat
-from remat.region_primitive import Marks, bind_traced
+from remat.graph_nodes import closures_explained, state_must_not_change
+from remat.region_primitive import Marks, bind_traced, trace_jitted
 from remat.signature import Arguments, Structure, check_pair, flatten_outputs
 from remat.statics import Statics
 from remat.trace import flat_like, value_errors_explained
@@ -41,8 +42,8 @@ class Call:
         """Call the function with these flat arguments; returns its result."""
         flat = _flat_function(self, arguments)
         leaves = arguments.leaves
-        with value_errors_explained(arguments), flat.named_like(self.fun):
-            jaxpr = jax.make_jaxpr(flat.jitted)(*leaves)
+        with value_errors_explained(arguments), closures_explained(self.fun), flat.named_like(self.fun):
+            jaxpr = trace_jitted(flat.jitted, leaves)
         results = flat.results_of(jaxpr)
         if _needs_jax(jaxpr, leaves):
             return results.build(self.with_jax(flat.function)(*leaves))
@@ -127,7 +128,8 @@ def _make_flat(fun: Any, call: Call, arguments: Arguments) -> FlatFunction:
         args, kwargs = structure_of_arguments.build(leaves)
         if statics is not None:
             args, kwargs = statics.unwrap(args, kwargs)
-        out = function(*args, **kwargs)
+        with state_must_not_change(function, (args, kwargs)):
+            out = function(*args, **kwargs)
         if not has_aux:
             arrays, structure = flatten_outputs(function, out)
             traced.append(Results(structure, len(arrays)))

@@ -56,6 +56,17 @@ class Arguments:
     def rebuild(self, leaves: Sequence[Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
         return self.structure.build(leaves)
 
+    def with_static(self, positions: frozenset[int]) -> Arguments:
+        """The same with more leaves held static, by their positions in the pytree."""
+        if not positions:
+            return self
+        traced = [i for i in range(self.structure.tree.num_leaves) if i not in self.structure.statics]
+        statics = {**self.structure.statics, **{i: x for i, x in zip(traced, self.leaves) if i in positions}}
+        keep = [i not in positions for i in traced]
+        leaves = [x for x, k in zip(self.leaves, keep) if k]
+        names = tuple(n for n, k in zip(self.names, keep) if k)
+        return Arguments(self.function, leaves, names, Structure(self.structure.tree, statics))
+
     def signature(self, outputs: Structure) -> Signature:
         return Signature(self.function, self.structure, outputs, self.names)
 

@@ -21,6 +21,7 @@ from remat.ir.ops import Call, Checkpoint, Cond, CustomRule, Name, Op, Primitive
 from remat.ir.program import Atom, Equation, Literal, Program, Value
 from remat.ir.references import group_references
 from remat.ir.source import Source
+from remat.libraries import about_value
 from remat.region_primitive import made_programs
 from remat.signature import Arguments, check_callable, flatten_arguments, flatten_outputs, function_name
 
@@ -105,7 +106,8 @@ def value_errors_explained(arguments: Arguments) -> Iterator[None]:
         yield
     except VALUE_ERRORS as error:
         if not any(note.startswith(_NOTE) for note in getattr(error, "__notes__", ())):
-            error.add_note(_note(str(error), arguments.function, arguments.names))
+            advice = about_value(arguments.rebuild(arguments.leaves))
+            error.add_note(_note(str(error), arguments.function, arguments.names) + advice)
         raise
 
 

@@ -15,14 +15,22 @@ ROOT = Path(__file__).resolve().parent.parent
 FOLDERS = {"remat": ROOT / "remat", "remat.policies": ROOT / "policies", "remat.transforms": ROOT / "transforms"}
 
 FLOORS = [
-    {"remat.errors", "remat.units", "remat.jax_compat", "remat.signature", "remat.statics", "remat.ir"},
+    {
+        "remat.errors",
+        "remat.libraries",
+        "remat.units",
+        "remat.jax_compat",
+        "remat.signature",
+        "remat.statics",
+        "remat.ir",
+    },
     {"remat.decisions", "remat.region_primitive", "remat.trace", "remat.lower", "remat.custom_rules"},
     {"remat.transforms"},
     {"remat.policies"},
-    {"remat.regions", "remat.checkpoint", "remat.recursive", "remat.autodiff"},
+    {"remat.graph_nodes", "remat.regions", "remat.checkpoint", "remat.recursive", "remat.autodiff"},
     {"remat.inspect"},
     {"remat.report"},
-    {"remat.testing"},
+    {"remat.testing", "remat.frameworks"},
     {"remat.demo", "remat.cli", "remat.__main__"},
 ]
 """From the ground up: a module imports from its own floor and from those below."""
