@@ -137,9 +137,17 @@ def depends_on(jaxpr: Any, roots: Sequence[bool]) -> list[bool]:
     return [not isinstance(a, Literal) and a in reached for a in opened.outputs]
 
 
-def has_calls(jaxpr: Any) -> bool:
-    """Whether a jaxpr calls jitted functions."""
-    return any(e.primitive.name in ("jit", "pjit") for e in unwrap(jaxpr).equations)
+def is_mostly_a_call(jaxpr: Any) -> bool:
+    """Whether most equations of a jaxpr are in one call of a jitted function. (Functions of `jax.numpy` call small
+    ones.)"""
+    sizes = [equation_count(e.params["jaxpr"]) for e in unwrap(jaxpr).equations if e.primitive.name in ("jit", "pjit")]
+    return bool(sizes) and 2 * max(sizes) > equation_count(jaxpr)
+
+
+def equation_count(jaxpr: Any) -> int:
+    """How many equations a jaxpr has, those of called functions included."""
+    calls = [e.params["jaxpr"] for e in unwrap(jaxpr).equations if e.primitive.name in ("jit", "pjit")]
+    return len(unwrap(jaxpr).equations) + sum(equation_count(c) for c in calls)
 
 
 def spmd_axis(axis: Any) -> Any:

@@ -37,8 +37,8 @@ class Marks:
     - `transparent`: that it is no region for policies, but one function to be differentiated as a whole, in which the
       regions inside have their own say (`remat.grad` without a policy).
     - `derived`: that it is a program that differentiation made of a region, of which users are not warned.
-    - `compiled`: that it is compiled as a whole outside jit too, since the user's function has parts that are (calls of
-      jitted functions), which differentiation has inlined.
+    - `compiled`: that it is compiled as a whole outside jit too, since the user's function is (a call of a jitted
+      function, which differentiation has inlined).
     """
 
     policy: Any = None
@@ -52,7 +52,7 @@ class Marks:
         """The marks for a program that differentiation made of the region of this jaxpr."""
         flags = self.prevent_cse
         flag = flags if isinstance(flags, bool) else any(flags)
-        compiled = self.compiled or jax_compat.has_calls(jaxpr)
+        compiled = self.compiled or jax_compat.is_mostly_a_call(jaxpr)
         return Marks(self.policy, flag, 0, self.transparent, True, compiled)
 
 
@@ -112,8 +112,8 @@ def _evaluate(*inputs: Any, jaxpr: Any, call: Any, marks: Marks) -> list[Any]:
 
 
 def _run(*inputs: Any, jaxpr: Any, call: Any, marks: Marks) -> list[Any]:
-    """Outside jit: plain operations one by one, as JAX runs them; with calls of jitted functions, as one of these."""
-    if marks.compiled or jax_compat.has_calls(jaxpr):
+    """Outside jit: operations one by one, as JAX runs them; what is mostly a call of a jitted function, as one."""
+    if marks.compiled or jax_compat.is_mostly_a_call(jaxpr):
         return _as_call(inputs, jaxpr, call)
     return jax_compat.evaluate_jaxpr(jaxpr, inputs)
 
