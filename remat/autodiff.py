@@ -23,10 +23,11 @@ from jax.extend import source_info_util
 from remat.checkpoint import jax_policy, resolve_policy
 from remat.errors import ArgumentError, ArgumentTypeError, DifferentiationError
 from remat.ir.types import short_text
-from remat.libraries import about_gradient
+from remat.libraries import about_gradient, numbers_in_modules
 from remat.region_primitive import Marks
 from remat.regions import Call
 from remat.signature import (
+    Arguments,
     check_callable,
     check_pair,
     flatten_arguments,
@@ -110,7 +111,7 @@ def value_and_grad(
         chosen = choose_arguments(fun, numbers, args, kwargs)
         for i in chosen:
             _check_input(fun, i, args, holomorphic, allow_int)
-        given = flatten_arguments(fun, tuple(args[i] for i in chosen), {})
+        given = _without_settings(fun, tuple(args[i] for i in chosen))
 
         def differentiate(run: Run) -> Any:
             @functools.wraps(fun)  # for JAX's messages
@@ -153,7 +154,7 @@ def vjp(fun: Callable[..., Any], *primals: Any, has_aux: bool = False, policy: A
     """
     check_callable(fun, "remat.vjp")
     out, vjp_fn, *aux = _linear_part(jax.vjp, fun, primals, has_aux, policy, options)
-    given = flatten_arguments(fun, primals, {})
+    given = _without_settings(fun, primals)
     vjp_fn = VjpFunction(vjp_fn, given.structure) if given.structure.statics else vjp_fn
     return (out, vjp_fn, *aux)
 
@@ -180,7 +181,7 @@ def linearize(fun: Callable[..., Any], *primals: Any, has_aux: bool = False, pol
     """
     check_callable(fun, "remat.linearize")
     out, linear_fn, *aux = _linear_part(jax.linearize, fun, primals, has_aux, policy, options)
-    given = flatten_arguments(fun, primals, {})
+    given = _without_settings(fun, primals)
     linear_fn = LinearFunction(linear_fn, given.structure) if given.structure.statics else linear_fn
     return (out, linear_fn, *aux)
 
@@ -213,7 +214,7 @@ def _linear_part(
     options: dict[str, Any],
 ) -> Any:
     """`jax.vjp` or `jax.linearize` of a function of positional arguments; static leaves do not take part."""
-    given = flatten_arguments(fun, primals, {})
+    given = _without_settings(fun, primals)
     has_statics = bool(given.structure.statics)
     if has_aux:
         options = {**options, "has_aux": True}
@@ -255,7 +256,7 @@ def _differentiated(
             return fun(*_replaced(args, chosen, parts), **kwargs)
 
         _named_like_arguments(partial, fun, chosen, args)
-        arguments = flatten_arguments(partial, tuple(args[i] for i in chosen), {})
+        arguments = _without_settings(partial, tuple(args[i] for i in chosen))
         return Call(partial, marks, with_jax, None, has_aux)(arguments)
 
     def direct(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -276,6 +277,11 @@ def _differentiated(
                 _note_that_it_looks_at_values(fun)
             return found
     raise AssertionError("unreachable")
+
+
+def _without_settings(fun: Callable[..., Any], args: tuple[Any, ...]) -> Arguments:
+    """The leaves of differentiated arguments: no flags and strings, and in Equinox modules no Python numbers."""
+    return flatten_arguments(fun, args, {}).with_static(numbers_in_modules((args, {})))
 
 
 def _is_not_a_size(leaf: Any) -> bool:
