@@ -26,7 +26,6 @@ from remat.ir.types import short_text
 from remat.region_primitive import Marks
 from remat.regions import Call
 from remat.signature import (
-    Structure,
     check_callable,
     check_pair,
     flatten_arguments,
@@ -36,7 +35,8 @@ from remat.signature import (
     leaf_text,
     tree_text,
 )
-from remat.trace import VALUE_ERRORS
+from remat.trace import VALUE_ERRORS, values_at_hand
+from remat.transforms.vjp import LinearFunction, VjpFunction, without_statics
 
 source_info_util.register_exclusion(__file__)
 
@@ -122,7 +122,7 @@ def value_and_grad(
             return jax.value_and_grad(scalar, 0, True, holomorphic, allow_int)(given.leaves)
 
         (value, aux), found = _differentiated(fun, chosen, resolved, has_aux, differentiate)
-        gradients = _without_statics(given.structure).build(found)[0]
+        gradients = without_statics(given.structure).build(found)[0]
         gradient = gradients[0] if single else gradients
         return ((value, aux), gradient) if has_aux else (value, gradient)
 
@@ -152,7 +152,7 @@ def vjp(fun: Callable[..., Any], *primals: Any, has_aux: bool = False, policy: A
     check_callable(fun, "remat.vjp")
     out, vjp_fn, *aux = _linear_part(jax.vjp, fun, primals, has_aux, policy, options)
     given = flatten_arguments(fun, primals, {})
-    vjp_fn = PullbackWithStatics(vjp_fn, given.structure) if given.structure.statics else vjp_fn
+    vjp_fn = VjpFunction(vjp_fn, given.structure) if given.structure.statics else vjp_fn
     return (out, vjp_fn, *aux)
 
 
@@ -179,7 +179,7 @@ def linearize(fun: Callable[..., Any], *primals: Any, has_aux: bool = False, pol
     check_callable(fun, "remat.linearize")
     out, linear_fn, *aux = _linear_part(jax.linearize, fun, primals, has_aux, policy, options)
     given = flatten_arguments(fun, primals, {})
-    linear_fn = PushforwardWithStatics(linear_fn, given.structure) if given.structure.statics else linear_fn
+    linear_fn = LinearFunction(linear_fn, given.structure) if given.structure.statics else linear_fn
     return (out, linear_fn, *aux)
 
 
@@ -241,7 +241,11 @@ def _differentiated(
 
     def traced(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         arguments = flatten_arguments(fun, args, kwargs, _is_not_a_size)
-        return Call(fun, marks, with_jax, None, has_aux)(arguments)
+        token = values_at_hand.set(True)
+        try:
+            return Call(fun, marks, with_jax, None, has_aux)(arguments)
+        finally:
+            values_at_hand.reset(token)
 
     def closed_over(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         def partial(*parts: Any) -> Any:
@@ -261,7 +265,7 @@ def _differentiated(
     for way in ways:
         try:
             found = differentiate(way)
-        except VALUE_ERRORS:
+        except (*VALUE_ERRORS, jax.errors.UnexpectedTracerError):  # the latter: a rule that closes over a value
             if way is ways[-1]:
                 raise
         else:
@@ -300,58 +304,6 @@ def _replaced(args: tuple[Any, ...], chosen: Sequence[int], parts: Sequence[Any]
     for i, part in zip(chosen, parts, strict=True):
         full[i] = part
     return tuple(full)
-
-
-def _without_statics(structure: Structure) -> Structure:
-    """The structure of gradients: None in place of static leaves."""
-    return Structure(structure.tree, dict.fromkeys(structure.statics))
-
-
-class _WithStatics:
-    """What JAX returns for the array leaves of some arguments, for the arguments as they were given. A pytree."""
-
-    def __init__(self, function: Any, structure: Structure):
-        self.function = function
-        self.structure = structure
-
-    def __repr__(self) -> str:
-        return f"<{type(self).__name__} of {self.function!r}>"
-
-
-@jax.tree_util.register_pytree_node_class
-class PullbackWithStatics(_WithStatics):
-    """`vjp_fn` of a function whose arguments have static leaves; their cotangents are None."""
-
-    def __call__(self, cotangent: Any) -> tuple[Any, ...]:
-        return _without_statics(self.structure).build(self.function(cotangent))[0]
-
-    def tree_flatten(self) -> tuple[Any, Any]:
-        return (self.function,), self.structure
-
-    @classmethod
-    def tree_unflatten(cls, structure: Structure, children: Any) -> PullbackWithStatics:
-        return cls(children[0], structure)
-
-
-@jax.tree_util.register_pytree_node_class
-class PushforwardWithStatics(_WithStatics):
-    """`linear_fn` of a function whose arguments have static leaves; what stands there in tangents is not looked at."""
-
-    def __call__(self, *tangents: Any) -> Any:
-        leaves = jax.tree.flatten((tangents, {}), is_leaf=lambda x: x is None)[0]
-        if len(leaves) != self.structure.tree.num_leaves:
-            raise ArgumentTypeError(
-                f"linear_fn was called with the tangents {tree_text(tangents)} of {len(leaves)} leaves, but the "
-                f"primals had {self.structure.tree.num_leaves}. Give one tangent for each leaf of the primals."
-            )
-        return self.function(*(x for i, x in enumerate(leaves) if i not in self.structure.statics))
-
-    def tree_flatten(self) -> tuple[Any, Any]:
-        return (self.function,), self.structure
-
-    @classmethod
-    def tree_unflatten(cls, structure: Structure, children: Any) -> PushforwardWithStatics:
-        return cls(children[0], structure)
 
 
 def check_argnums(argnums: int | Sequence[int]) -> tuple[tuple[int, ...], bool]:

@@ -14,11 +14,14 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import jax
+from jax.extend import source_info_util
 from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir
 from jax.interpreters import partial_eval as pe
 
 from remat import jax_compat
+
+source_info_util.register_exclusion(__file__)
 
 region_p = Primitive("remat_region")
 region_p.multiple_results = True
@@ -33,12 +36,29 @@ class Marks:
     - `auxiliary`: how many of the last results are auxiliary data, which is not differentiated.
     - `transparent`: that it is no region for policies, but one function to be differentiated as a whole, in which the
       regions inside have their own say (`remat.grad` without a policy).
+    - `derived`: that it is a program that differentiation made of a region, of which users are not warned.
+    - `compiled`: that it is compiled as a whole outside jit too, since the user's function has parts that are (calls of
+      jitted functions), which differentiation has inlined.
     """
 
     policy: Any = None
     prevent_cse: bool | tuple[bool, ...] = True
     auxiliary: int = 0
     transparent: bool = False
+    derived: bool = False
+    compiled: bool = False
+
+    def of_derived(self, jaxpr: Any) -> Marks:
+        """The marks for a program that differentiation made of the region of this jaxpr."""
+        flags = self.prevent_cse
+        flag = flags if isinstance(flags, bool) else any(flags)
+        compiled = self.compiled or jax_compat.has_calls(jaxpr)
+        return Marks(self.policy, flag, 0, self.transparent, True, compiled)
+
+
+made_programs: weakref.WeakKeyDictionary[Any, Callable[[], Any]] = weakref.WeakKeyDictionary()
+"""By its jaxpr, how to get the program that differentiation made of a transparent region. The jaxpr does not tell the
+regions that were inlined in it."""
 
 
 def bind_region(function: Callable[..., Any], inputs: Sequence[Any], marks: Marks) -> list[Any]:
@@ -83,6 +103,13 @@ def _evaluate(*inputs: Any, jaxpr: Any, call: Any, marks: Marks) -> list[Any]:
         return _as_call(inputs, jaxpr, call)
     with jax.named_scope("checkpoint"):  # by which profilers group equations, as JAX's own checkpoint
         return _as_call(inputs, jaxpr, call)
+
+
+def _run(*inputs: Any, jaxpr: Any, call: Any, marks: Marks) -> list[Any]:
+    """Outside jit: plain operations one by one, as JAX runs them; with calls of jitted functions, as one of these."""
+    if marks.compiled or jax_compat.has_calls(jaxpr):
+        return _as_call(inputs, jaxpr, call)
+    return jax_compat.evaluate_jaxpr(jaxpr, inputs)
 
 
 def _abstract(*_: Any, jaxpr: Any, call: Any, marks: Marks) -> tuple[list[Any], Any]:
@@ -169,7 +196,7 @@ class CallParameters(tuple[tuple[str, Any], ...]):
         return str(dict(self)["name"])
 
 
-region_p.def_impl(_evaluate)
+region_p.def_impl(_run)
 region_p.def_effectful_abstract_eval(_abstract)
 mlir.register_lowering(region_p, mlir.lower_fun(_evaluate, multiple_results=True))
 batching.fancy_primitive_batchers[region_p] = _batch

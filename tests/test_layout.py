@@ -16,7 +16,7 @@ FOLDERS = {"remat": ROOT / "remat", "remat.policies": ROOT / "policies", "remat.
 
 FLOORS = [
     {"remat.errors", "remat.units", "remat.jax_compat", "remat.signature", "remat.statics", "remat.ir"},
-    {"remat.decisions", "remat.region_primitive", "remat.trace", "remat.lower"},
+    {"remat.decisions", "remat.region_primitive", "remat.trace", "remat.lower", "remat.custom_rules"},
     {"remat.transforms"},
     {"remat.policies"},
     {"remat.regions", "remat.checkpoint", "remat.recursive", "remat.autodiff"},

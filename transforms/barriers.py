@@ -15,7 +15,6 @@ branches need none (they are computations of their own, with nothing to merge), 
 from __future__ import annotations
 
 import heapq
-import math
 from collections.abc import Collection, Iterable, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -25,7 +24,7 @@ from remat.ir.ops import Barrier, Zeros
 from remat.ir.program import Atom, Equation, Value
 from remat.ir.region import Region
 from remat.ir.traits import is_memory_bound, is_view_or_cast
-from remat.ir.types import size_in_bytes
+from remat.ir.types import element_count, size_in_bytes
 
 if TYPE_CHECKING:
     from remat.transforms.walk import Level
@@ -43,8 +42,8 @@ def _expands(equation: Equation) -> bool:
 
 def _repeats(equation: LinearEquation, value: Value) -> bool:
     """Whether an element-wise equation repeats the elements of a smaller array."""
-    size = math.prod(value.type.shape)
-    return is_memory_bound(equation.op) and 1 < size < math.prod(equation.outputs[0].type.shape)
+    size = element_count(value.type.shape)
+    return is_memory_bound(equation.op) and 1 < size < element_count(equation.outputs[0].type.shape)
 
 
 class Barriers:

@@ -26,6 +26,7 @@ from remat.ir.ops import Op, Primitive
 from remat.ir.program import Atom, Literal, Program, Value
 from remat.ir.rewrite import inline_calls, prune_program, select
 from remat.ir.types import is_differentiable
+from remat.jax_compat import cotangent_type, tangent_type
 from remat.lower import lower_rules
 from remat.trace import read_jaxpr
 
@@ -63,11 +64,7 @@ def cached(key: Hashable, make: Callable[[], Any]) -> Any:
 
 
 def params_key(op: Primitive) -> Hashable:
-    return (op.primitive, tuple(op.params.items()))
-
-
-def tangent_type(type: Any) -> Any:
-    return type.to_tangent_aval() if hasattr(type, "to_tangent_aval") else type
+    return (op.primitive, tuple(op.params.items()), op.context)
 
 
 def bind_op(op: Op, inputs: Sequence[Any]) -> list[Any]:
@@ -77,6 +74,8 @@ def bind_op(op: Op, inputs: Sequence[Any]) -> list[Any]:
 
 class _NoEquation:
     """Stands in for the equation where an op is applied on its own."""
+
+    outputs = ()
 
     class source:
         info = None
@@ -126,7 +125,8 @@ def _derivative(op: Op, types: Sequence[Any], active: tuple[bool, ...]) -> Deriv
 
     @functools.cache
     def transposed(present: tuple[bool, ...]) -> Transposed:
-        return transpose_map(of_dependent, coefficient_types, tangent_types, [a.type for a in second.outputs], present)
+        out_types = [cotangent_type(a.type) for a in second.outputs]
+        return transpose_map(of_dependent, coefficient_types, tangent_types, out_types, present)
 
     return Derivative(prune_program(first), prune_program(second), count, has_tangent, transposed)
 
@@ -163,7 +163,7 @@ def _transpose(
 ) -> Transposed:
     linear_types = select(types, linear)
     coefficient_types = [t for t, is_linear in zip(types, linear, strict=True) if not is_linear]
-    out_types = [v.type for v in outputs]
+    out_types = [cotangent_type(v.type) for v in outputs]
     if isinstance(op, Primitive) and jax_compat.is_barrier(op.primitive) and all(linear):
         # JAX 0.10 makes zeros of the cotangents that are absent.
         return _identity(select(out_types, present), present)
@@ -177,7 +177,7 @@ def _transpose(
             # Only what has a cotangent is returned: JAX would make zeros of the others, and zero times infinity is NaN.
             return select(bind_op(op, _interleave(chosen, coefficients, linear)), present)
 
-        return list(jax.linear_transpose(apply, *linear_types)(list(cotangents)))
+        return list(_turn(apply, linear_types, select(out_types, present))(list(cotangents)))
 
     program = make_program(turned, coefficient_types, select(out_types, present))
     depends = _depends_on(program, set(program.inputs[len(coefficient_types) :]))
@@ -201,7 +201,7 @@ def transpose_map(
         def apply(*tangents: Any) -> list[Any]:
             return select(fun(coefficients, tangents), present)
 
-        results = jax.linear_transpose(apply, *linear_types)(list(cotangents))
+        results = _turn(apply, linear_types, select(out_types, present))(list(cotangents))
         return [_cast(r, t) for r, t in zip(results, linear_types, strict=True)]
 
     program = make_program(turned, list(coefficient_types), select(out_types, present))
@@ -239,8 +239,24 @@ def _are_zero(program: Program) -> list[bool]:
     return [is_zero(a) for a in program.outputs]
 
 
+def _turn(apply: Callable[..., Any], types: Sequence[Any], out_types: Sequence[Any]) -> Callable[..., Any]:
+    """The transpose of a linear function. `jax.linear_transpose` wants cotangents of the types of the results; where
+    those are of other types (arrays that are reduced over mesh axes), it is the pullback, which is the same everywhere.
+    """
+    if all(cotangent_type(t) == t for t in out_types):
+        return jax.linear_transpose(apply, *types)
+    _, pullback = jax.vjp(apply, *(jax_compat.zeros_of(t) for t in types))
+    return pullback
+
+
 def read_coefficients(equation: LinearEquation) -> list[Value]:
     """The values other than cotangents that the transpose of a linear equation reads."""
+    if equation.reads is None:
+        equation.reads = _read_coefficients(equation)
+    return equation.reads
+
+
+def _read_coefficients(equation: LinearEquation) -> list[Value]:
     coefficients = equation.coefficients
     if isinstance(equation.op, Primitive):
         present = (True,) * len(equation.outputs)
@@ -253,7 +269,8 @@ def read_coefficients(equation: LinearEquation) -> list[Value]:
 def make_program(fun: Callable[..., Any], *types: Any) -> Program:
     """Trace a function of (lists of) types into a program without calls. A single list is spread over arguments."""
     arguments = types[0] if len(types) == 1 else types
-    return inline_calls(read_jaxpr(jax.make_jaxpr(fun)(*arguments)))
+    with jax_compat.on_mesh_of(jax.tree.leaves(arguments)):
+        return inline_calls(read_jaxpr(jax.make_jaxpr(fun)(*arguments)))
 
 
 def _depends_on(program: Program, roots: set[Value]) -> list[bool]:

@@ -14,7 +14,7 @@ from remat import jax_compat
 from remat.errors import RematError
 from remat.ir.check import check_linearized
 from remat.ir.linearized import Derivation, LinearEquation, Linearized, Opaque, Transposed
-from remat.ir.ops import Barrier, Block, Call, Checkpoint, Name, Op, Primitive, ToMemory, Zeros
+from remat.ir.ops import Barrier, Block, Call, Checkpoint, CustomRule, Name, Op, Primitive, ToMemory, Zeros
 from remat.ir.program import Atom, Equation, Literal, Program, Value
 from remat.ir.region import Region
 from remat.ir.rewrite import Builder
@@ -35,6 +35,9 @@ class Linearizer(Builder):
         self.linear: list[LinearEquation] = []
         self.derivations: list[Derivation] = []
         self.in_loop = in_loop
+        self.always_kept: set[Value] = set()
+        self.always_rebuilt: set[Value] = set()
+        self.stand_ins: dict[Value, Value] = {}
 
     def emit_linear(
         self, op: Op, inputs: Sequence[Atom], linear: Sequence[bool], types: Sequence[Any], region: Region | None
@@ -61,7 +64,7 @@ class Linearizer(Builder):
             if any(t is not None for t in given):
                 marks = len(self.equations), len(self.linear)
                 outputs, out_tangents = linearize_rules[type(equation.op)](self, equation, arguments, given)
-                if isinstance(equation.op, (Primitive, Block)):
+                if isinstance(equation.op, (Primitive, Block, CustomRule)):
                     made, made_linear = self.equations[marks[0] :], self.linear[marks[1] :]
                     self.derivations.append(Derivation(equation.op, arguments, outputs, made, made_linear))
                 for value, tangent in zip(equation.outputs, out_tangents, strict=True):
@@ -76,6 +79,14 @@ class Linearizer(Builder):
                 self.copies.update(zip(equation.outputs, outputs, strict=True))
         outputs = [a if isinstance(a, Literal) else env[a] for a in program.outputs]
         return outputs, [None if isinstance(a, Literal) else tangent_of.get(a) for a in program.outputs]
+
+    def inline(self, program: Program, inputs: Sequence[Atom]) -> list[Atom]:
+        """Append a program that has no part in the derivative. Arrays that it closes over become literals."""
+        arrays = [Literal(array, v.type) for v, array in program.constants]
+        opened = [*program.inputs, *(v for v, _ in program.constants)]
+        closed = Program(opened, program.equations, program.outputs)
+        outputs, _ = self.walk_call(closed, [*inputs, *arrays], [None] * len(opened))
+        return outputs
 
     def walk_call(
         self, program: Program, inputs: Sequence[Atom], tangents: Sequence[Tangent]
@@ -117,6 +128,9 @@ def linearize_program(
             tangent_outputs,
             program.constants,
             state.derivations,
+            state.always_kept,
+            state.always_rebuilt,
+            state.stand_ins,
         )
     )
 
@@ -283,10 +297,10 @@ linearize_rules: dict[type[Op], Rule] = {
     Block: _primitive,
     Checkpoint: _checkpoint,
 }
-"""From the class of an op to its rule. `transforms.rules` adds scan, cond and while."""
+"""From the class of an op to its rule. `transforms.rules` adds scan, cond, while and custom rules."""
 
 no_tangent_ops: dict[type[Op], str] = {
-    ToMemory: "only in backward programs, which are differentiated through JAX",
+    ToMemory: "only in programs that transformations make, whose second derivative is taken of JAX's primitives",
     Zeros: "only in programs that transformations make",
     Barrier: "only in programs that transformations make",
 }

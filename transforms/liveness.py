@@ -14,7 +14,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from remat.ir.linearized import LinearCond, LinearEquation, Linearized, LinearScan, Opaque, Transposed
+from remat import jax_compat
+from remat.ir.linearized import (
+    LinearCond,
+    LinearEquation,
+    Linearized,
+    LinearScan,
+    LinearShardMap,
+    Opaque,
+    Transposed,
+)
 from remat.ir.ops import Scan
 from remat.ir.program import Value
 from remat.ir.rewrite import select
@@ -63,6 +72,10 @@ class Liveness:
             branches = [(b, self.of_outputs(b, spread)) for b in op.branches]
             found = [[t in live for t in b.tangents if t is not None] for b, live in branches]
             return _of_tangents(equation, [any(each) for each in zip(*found, strict=True)])
+        if isinstance(op, LinearShardMap):
+            flags = spread_flags(present, op.active_outputs)
+            live = jax_compat.inside_shard_map(op.equation.op, lambda: self.of_outputs(op.body, flags))
+            return [t in live for t in op.body.tangents if t is not None]
         if not self.backward:
             return [True] * sum(equation.linear)
         return [not zero for zero in self.transposed(equation, present).zero]

@@ -94,9 +94,9 @@ class Level:
 
     # Structure: how rules of loops and branches change the forward equations of this level.
 
-    def nested(self, body: Linearized) -> Level:
+    def nested(self, body: Linearized, in_loop: bool = True) -> Level:
         """The level of a loop body or branch."""
-        level = Level(body, self.decisions, self.backward, True, self.origins, liveness=self.live_of)
+        level = Level(body, self.decisions, self.backward, in_loop, self.origins, liveness=self.live_of)
         self.children.append(level)
         return level
 
@@ -133,11 +133,13 @@ class Level:
 
     def stand_in(self, value: Value, context: Region | None) -> Value:
         """The value itself, or the same value under a name if only that is kept (code that reads a value from before
-        it was named must not undo the naming)."""
-        named = self._named.get(value)
-        if named is None or self.is_kept(value, context) or not self.is_kept(named, context):
+        it was named must not undo the naming), or as a custom rule rebuilds it."""
+        named, rebuilt = self._named.get(value), self.linearized.stand_ins.get(value)
+        if (named is None and rebuilt is None) or self.is_kept(value, context):
             return value
-        return named
+        if named is not None and self.is_kept(named, context):
+            return named
+        return value if rebuilt is None else self.stand_in(rebuilt, context)
 
     def is_kept(self, value: Value, context: Region | None) -> bool:
         return not isinstance(self.decision(value, context), Recompute)
@@ -175,7 +177,7 @@ class Level:
                 self._accumulate(tangent, cotangent)
         for equation in reversed(self.linearized.linear):
             if any(v in self.cotangents for v in equation.outputs):
-                self.builder.source = equation.source
+                self.builder.source, self.builder.region = equation.source, equation.region
                 self._transpose_equation(equation)
                 self.retrieval.barriers.settle(equation)
         return [None if t is None else self.cotangents.get(t) for t in self.linearized.tangents]
@@ -194,7 +196,7 @@ class Level:
             results = [None if zero else next(found) for zero in rule.zero]
         for tangent, result in zip(equation.tangents, results, strict=True):
             if result is not None:
-                self._accumulate(tangent, result)
+                self._accumulate(tangent, result, getattr(equation.op, "context", None))
 
     def _retrieve(
         self, equation: LinearEquation, atoms: Sequence[Atom], parameters: Sequence[Any], used: Collection[Value] | None
@@ -204,9 +206,9 @@ class Level:
         found = self.retrieval.retrieve(needed, equation)
         return [a if isinstance(a, Literal) else found.get(a, a) for a in atoms]
 
-    def _accumulate(self, tangent: Value, cotangent: Value) -> None:
+    def _accumulate(self, tangent: Value, cotangent: Value, context: Any = None) -> None:
         known = self.cotangents.get(tangent)
-        self.cotangents[tangent] = cotangent if known is None else self.builder.add(known, cotangent)
+        self.cotangents[tangent] = cotangent if known is None else self.builder.add(known, cotangent, context)
         self.retrieval.barriers.changed(tangent)
 
     def apply(self, tangents: Sequence[Value | None], outputs: Sequence[bool] | None = None) -> list[Atom | None]:
@@ -221,7 +223,7 @@ class Level:
         }
         for equation in self.linearized.linear:
             if any(v in live for v in equation.outputs):
-                self.builder.source = equation.source
+                self.builder.source, self.builder.region = equation.source, equation.region
                 self._apply_equation(equation, values)
         return [values[t] if a and t is not None else None for t, a in zip(results, asked, strict=True)]
 

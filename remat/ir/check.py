@@ -10,8 +10,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from remat import jax_compat
 from remat.errors import ProgramError
 from remat.ir.linearized import LinearEquation, Linearized
+from remat.ir.ops import ShardMap
 from remat.ir.printer import equation_lines
 from remat.ir.program import Atom, Program, Value
 from remat.ir.type_rules import compare, key, mismatch, tangent_type
@@ -82,7 +84,10 @@ def _check_equations(program: Program, scope: _Scope) -> _Scope:
         for value in equation.outputs:
             scope.define(value, equation.op.name)
         for inner in equation.op.programs:
-            _check(inner, nested=True)
+            if isinstance(equation.op, ShardMap):  # collectives have types only where the mesh axes are known
+                jax_compat.inside_shard_map(equation.op, lambda inner=inner: _check(inner, nested=True))
+            else:
+                _check(inner, nested=True)
     for atom in program.outputs:
         if not scope.has(atom):
             raise ProgramError(f"output {atom} is not defined in the program")

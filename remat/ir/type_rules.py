@@ -15,17 +15,19 @@ import jax
 from jax.core import ShapedArray
 
 from remat import jax_compat
-from remat.ir.linearized import LinearCond, LinearScan, Opaque
+from remat.ir.linearized import LinearCond, LinearScan, LinearShardMap, Opaque
 from remat.ir.ops import (
     Barrier,
     Block,
     Call,
     Checkpoint,
     Cond,
+    CustomRule,
     Name,
     Op,
     Primitive,
     Scan,
+    ShardMap,
     ToMemory,
     While,
     Zeros,
@@ -130,6 +132,14 @@ def _scan(op: Scan, given: Types, produced: Types) -> str:
 # Linear ops: inputs and outputs are the tangents of what is active around the equation they belong to.
 
 
+def _shard_map(op: ShardMap, given: Types, produced: Types) -> str:
+    counts = len(op.body.inputs), len(op.in_specs), len(given)
+    results = len(op.body.outputs), len(op.out_specs), len(produced)
+    if len({*counts}) > 1 or len({*results}) > 1:
+        return f"shard_map: (body, specs, equation) have {counts} inputs and {results} outputs"
+    return ""
+
+
 def _active(what: str, values: Sequence[Any], flags: Sequence[bool], tangents: Types) -> str:
     if len(values) != len(flags):
         return f"{what}: {len(values)} values, {len(flags)} marks of active ones"
@@ -147,6 +157,10 @@ def _linear_cond(op: LinearCond, given: Types, produced: Types) -> str:
     return _active("linear_cond", op.equation.inputs[1:], op.active_operands, given) or _active(
         "linear_cond results", op.equation.outputs, op.active_outputs, produced
     )
+
+
+def _linear_shard_map(op: LinearShardMap, given: Types, produced: Types) -> str:
+    return _active("linear_shard_map results", op.equation.outputs, op.active_outputs, produced)
 
 
 def _unknown(op: Op, given: Types, produced: Types) -> str:
@@ -207,10 +221,13 @@ type_rules: dict[type[Op], Callable[[Any, Types, Types], str]] = {
     Call: _called,
     Block: _called,
     Checkpoint: _called,
+    CustomRule: _called,
     Scan: _scan,
     Cond: _cond,
     While: _while,
+    ShardMap: _shard_map,
     LinearScan: _linear_scan,
     LinearCond: _linear_cond,
+    LinearShardMap: _linear_shard_map,
     Opaque: _unknown,
 }

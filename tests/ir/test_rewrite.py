@@ -7,7 +7,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from ir_programs import VECTOR, X, assert_text, names_of_ops
+from ir_programs import VECTOR, X, names_of_ops
 from jax import lax
 
 import remat
@@ -15,7 +15,7 @@ import remat.ir.check
 from remat.ir.check import check_program
 from remat.ir.ops import Scan, nested_values
 from remat.ir.program import Program, Value
-from remat.ir.rewrite import Builder, inline_all, inline_calls, insert_names, prune, prune_program
+from remat.ir.rewrite import Builder, inline_all, inline_calls, prune, prune_program
 from remat.lower import evaluate
 
 # Pruning.
@@ -159,37 +159,6 @@ def test_inline_calls_leaves_other_programs_alone() -> None:
 
 
 # Names.
-
-
-def test_insert_names_redirects_later_uses() -> None:
-    def f(x: Any) -> Any:
-        y = jnp.sin(x)
-        return jnp.cos(y), y
-
-    program = remat.trace(f)(X)
-    sin = program.equations[0]
-    named = check_program(insert_names(program, {sin.outputs[0]: "kept"}, lambda reason: f"{reason}!"))
-    assert_text(
-        named,
-        """
-        program(a: f32[3])
-          b: f32[3] = sin a
-          c: f32[3] = name[kept!] b
-          d: f32[3] = cos c
-          return d, c
-        """,
-    )
-
-
-def test_insert_names_reaches_into_nested_programs() -> None:
-    program = remat.trace(lambda x: lax.scan(lambda c, _: (jnp.sin(c), None), x, None, length=2)[0])(X)
-    (scan,) = program.equations
-    (sin,) = scan.op.programs[0].equations
-    named = check_program(insert_names(program, {sin.outputs[0]: "s"}, str))
-    inner = named.equations[0].op.programs[0]
-    assert names_of_ops(inner) == ["sin", "name"]
-    assert inner.outputs[0] is inner.equations[1].outputs[0]
-    assert names_of_ops(program.equations[0].op.programs[0]) == ["sin"]  # the original is as it was
 
 
 # Building.

@@ -18,8 +18,11 @@ from property.operations import GROUPS
 from property.programs import Statement, statements
 
 pytestmark = [
-    # A program may use none of the names its policy asks for; that warning has tests of its own.
-    pytest.mark.filterwarnings("ignore::remat.UnknownNameWarning"),
+    # A program may use none of the names its policy asks for; these warnings have tests of their own.
+    *(
+        pytest.mark.filterwarnings(f"ignore::remat.{kind}Warning")
+        for kind in ("UnknownName", "UselessPolicy", "OverriddenPolicy")
+    ),
     # Programs divide by zero, on purpose and where nobody looks.
     pytest.mark.filterwarnings("ignore::RuntimeWarning"),
 ]

@@ -7,6 +7,7 @@ Operands are not returned again (the cond's own operands serve). The backward is
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
@@ -15,7 +16,7 @@ from remat.ir.linearized import LinearCond, LinearEquation, Linearized
 from remat.ir.ops import Cond
 from remat.ir.program import Atom, Equation, Program, Value
 from remat.ir.rewrite import Builder, prune, select
-from remat.transforms.derivative import tangent_type
+from remat.jax_compat import cotangent_type, tangent_type
 from remat.transforms.forward import forward_equations
 from remat.transforms.linearize import Linearizer, Tangent, linearize_program, linearize_rules
 from remat.transforms.liveness import spread_flags
@@ -68,7 +69,7 @@ def _resolve(level: Level, equation: LinearEquation, present: tuple[bool, ...]) 
         passed = [v if v in lvl.residuals else Value(v.type) for v in own_inputs]
         given = [v for v in arguments if v is not None]
         branches.append(Program([*shared, *passed, *given], builder.equations, outputs))
-    new = Cond(tuple(branches))
+    new = Cond(tuple(branches), op.equation.op.platforms)  # type: ignore[attr-defined]
     coefficients: list[Atom] = [index, *(v for v, _ in slots), *(operands[i] for i in positions)]
     parameters = walked[0][0]
 
@@ -89,11 +90,11 @@ resolve_rules[LinearCond] = _resolve
 
 def _walk(
     level: Level, branch: Linearized, op: LinearCond, live: Sequence[bool], reached: Sequence[bool]
-) -> tuple[list[Value | None], list[Atom | None]]:
+) -> tuple[Sequence[Value | None], Sequence[Atom | None]]:
     """Walk one branch whose flagged outputs are live, and flagged tangents of operands in any branch. Returns its
     arguments and its results, with None where nothing is live, or is zero."""
     if level.backward:
-        cotangents = [Value(tangent_type(o.type)) if f else None for o, f in zip(branch.outputs, live, strict=True)]
+        cotangents = [Value(cotangent_type(o.type)) if f else None for o, f in zip(branch.outputs, live, strict=True)]
         results: Sequence[Any] = level.transpose(cotangents)
         found = [r for r, t in zip(results, branch.tangents, strict=True) if t is not None]
         return select(cotangents, op.active_outputs), found
@@ -105,7 +106,7 @@ def _result_types(level: Level, op: LinearCond) -> list[Any]:
     """The types of the results of a walk."""
     branch = op.branches[0]
     if level.backward:
-        return [t.type for t in branch.tangents if t is not None]
+        return [cotangent_type(t.type) for t in branch.tangents if t is not None]
     return [tangent_type(o.type) for o in select(branch.outputs, op.active_outputs)]
 
 
@@ -115,21 +116,22 @@ Slot = tuple[Value, dict[Level, Value]]
 def _share_slots(level: Level, op: LinearCond, inner: list[Level]) -> list[Slot]:
     """Outer values for the branches' residuals: of each type as many as the branch with most of them needs."""
     slots: list[Slot] = []
+    by_type: dict[Any, list[Slot]] = {}
     for lvl, branch in zip(inner, op.branches, strict=True):
-        free = list(slots)
         operands = set(branch.inputs)
+        taken: Counter[Any] = Counter()
         for origin, residual in lvl.residuals.items():
             if origin in operands:
                 continue
-            match = next((s for s in free if s[0].type == residual.type), None)
-            if match is None:
-                match = (Value(residual.type), {})
-                slots.append(match)
-                level.decisions[match[0]] = SAVE
-                level.note_origin(match[0], StackedFrom(origin, lvl, 1))
-            else:
-                free.remove(match)
-            match[1][lvl] = residual
+            same, place = by_type.setdefault(residual.type, []), taken[residual.type]
+            taken[residual.type] += 1
+            if place == len(same):
+                slot: Slot = (Value(residual.type), {})
+                same.append(slot)
+                slots.append(slot)
+                level.decisions[slot[0]] = SAVE
+                level.note_origin(slot[0], StackedFrom(origin, lvl, 1))
+            same[place][1][lvl] = residual
     return slots
 
 
@@ -143,5 +145,6 @@ def _replace_forward(level: Level, op: LinearCond, inner: list[Level], slots: li
         outputs = [*branch.outputs, *extra]
         branches.append(Program(branch.inputs, prune(builder.equations, outputs), outputs))
     outputs = [*old.outputs, *(v for v, _ in slots)]
-    new = Equation(Cond(tuple(branches)), old.inputs, outputs, old.source, old.region)
+    platforms = old.op.platforms  # type: ignore[attr-defined]
+    new = Equation(Cond(tuple(branches), platforms), old.inputs, outputs, old.source, old.region)
     level.replace(old, new, new)

@@ -9,10 +9,11 @@ rebuilt from the iteration before (`scan_shift`).
 
 from __future__ import annotations
 
+from remat import jax_compat
 from remat.ir.linearized import LinearEquation, LinearScan
 from remat.ir.ops import Scan
 from remat.ir.program import Atom, Equation
-from remat.transforms.derivative import tangent_type
+from remat.jax_compat import tangent_type
 from remat.transforms.linearize import Linearizer, Tangent, linearize_program, linearize_rules
 from remat.transforms.rules.scan_residuals import ScanResiduals
 from remat.transforms.rules.scan_steps import tangent_body, tangent_step, transposed_body, transposed_step
@@ -60,7 +61,8 @@ def _resolve(level: Level, equation: LinearEquation, present: tuple[bool, ...]) 
     kept.sort_residuals()
     forward = kept.forward_equation()
     level.replace(kept.op.equation, forward, kept.recompute_equation(forward))
-    step = transposed_step(kept, second) if level.backward else tangent_step(kept, second)
+    with jax_compat.on_mesh_of(v.type for v in equation.outputs):
+        step = transposed_step(kept, second) if level.backward else tangent_step(kept, second)
     return Resolved(equation, step, list(kept.residual_atoms.values()))
 
 

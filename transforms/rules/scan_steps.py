@@ -14,7 +14,7 @@ from remat import jax_compat
 from remat.ir.ops import Scan
 from remat.ir.program import Atom, Program, Value
 from remat.ir.rewrite import Builder, prune, select
-from remat.transforms.derivative import tangent_type
+from remat.jax_compat import cotangent_type, tangent_type
 from remat.transforms.rules.scan_residuals import ScanResiduals
 from remat.transforms.rules.scan_shift import INDEX, IndexedReads, indices
 from remat.transforms.walk import Step
@@ -33,7 +33,7 @@ class SecondBody:
 def transposed_body(kept: ScanResiduals) -> SecondBody:
     """Cotangents of live outputs -> cotangents of inputs."""
     flags = kept.live.outputs
-    cotangents = [Value(tangent_type(o.type)) if f else None for o, f in zip(kept.body.outputs, flags, strict=True)]
+    cotangents = [Value(cotangent_type(o.type)) if f else None for o, f in zip(kept.body.outputs, flags, strict=True)]
     return SecondBody(cotangents, kept.inner.transpose(cotangents), kept.inner.equations_out)
 
 
@@ -46,7 +46,7 @@ def transposed_step(kept: ScanResiduals, inner: SecondBody) -> Step:
     given = [v for v in inner.given[scan.carry_count :] if v is not None]
     parts = [(p, t) for p, t in zip(inner.found[:k], kept.body.tangents) if p is not None and t is not None]
     slice_out = [p for p in inner.found[n:] if p is not None]
-    sums = [Value(t.type) for _, t in parts]
+    sums = [Value(cotangent_type(t.type)) for _, t in parts]
     stacks = [Value(jax_compat.stacked_type(v.type, scan.length)) for v in indexed]
     number = Value(INDEX)
 
@@ -68,6 +68,7 @@ def transposed_step(kept: ScanResiduals, inner: SecondBody) -> Step:
     slice_types = [jax_compat.stacked_type(a.type, scan.length) for a in slice_out]
     types = [*(v.type for v in carried), *(s.type for s in sums), *slice_types]
     residual_atoms = kept.residual_atoms
+    counted = indices(kept.scan.length)
     returned = [*(p is not None for p in inner.found[:k]), *live.inputs[k:n], *(p is not None for p in inner.found[n:])]
 
     def step(out: Builder, atoms: list[Atom], cotangents: list[Value | None]) -> list[Value | None]:
@@ -78,7 +79,7 @@ def transposed_step(kept: ScanResiduals, inner: SecondBody) -> Step:
             for i, (c, v) in enumerate(zip(of_outputs, inner.given, strict=True))
             if v is not None
         ]
-        order = out.instantiate(indices(scan.length), []) if numbers else []
+        order = out.instantiate(counted, []) if numbers else []
         arguments = [
             *(values[r] for r in [*constant, *indexed]),
             *full[:start],
