@@ -19,7 +19,7 @@ from jax import lax
 from remat.ir.ops import Checkpoint, Name, Primitive, Scan
 from remat.ir.program import Equation
 from remat.lower import lower_rules
-from remat.transforms import derivative, retrieve, walk
+from remat.transforms import derivative, liveness, retrieve, walk
 from remat.transforms.linearize import Linearizer, linearize_rules
 
 Patch = pytest.MonkeyPatch
@@ -69,7 +69,7 @@ def lose_tangent_of_names(patch: Patch) -> None:
 
 
 def lose_second_term_of_transposed_sums(patch: Patch) -> None:
-    rule = walk.transpose_rule
+    rule = liveness.transpose
 
     def wrong(op: Any, *given: Any) -> Any:
         found = rule(op, *given)
@@ -78,11 +78,11 @@ def lose_second_term_of_transposed_sums(patch: Patch) -> None:
         program = dataclasses.replace(found.program, outputs=found.program.outputs[:1])
         return dataclasses.replace(found, program=program, zero=(False, True))
 
-    patch.setattr(walk, "transpose_rule", wrong)
+    patch.setattr(liveness, "transpose", wrong)
 
 
 def keep_only_last_cotangent(patch: Patch) -> None:
-    def wrong(level: Any, tangent: Any, cotangent: Any) -> None:
+    def wrong(level: Any, tangent: Any, cotangent: Any, context: Any = None) -> None:
         level.cotangents[tangent] = cotangent
 
     patch.setattr(walk.Level, "_accumulate", wrong)

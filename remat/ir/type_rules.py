@@ -188,7 +188,7 @@ def _result_types(op: Primitive, given: Types) -> Types | str:
     and functions, which the cache would keep alive."""
     if jax_compat.is_structured(op.params):
         return _bound(op, given)
-    context = (jax.config.jax_enable_x64, jax.sharding.get_abstract_mesh(), op.context)
+    context = (jax.config.read("jax_enable_x64"), jax.sharding.get_abstract_mesh(), op.context)
     try:
         known = (op.primitive, tuple(op.params.items()), tuple(given), context)
         found = _cache.get(known)

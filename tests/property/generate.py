@@ -151,7 +151,7 @@ class _Generator:
             if group == "custom" and menu.exact:
                 continue
             template = self.pick(GROUPS[group][0])
-            args = tuple(self.recent(pool) for _ in range(arity(template)))
+            args = tuple(self.operand(pool, group, i) for i in range(arity(template)))
             type = result_type(template, tuple(a.type for a in args))
             if type is None or (menu.forward_mode and "scaled_product" in template):
                 continue
@@ -161,6 +161,15 @@ class _Generator:
             pool.append(target)
             return [Statement("op", (target,), args, (template,))]
         return []
+
+    def operand(self, pool: Sequence[Var], group: str, position: int) -> Var:
+        """What an operation reads: mostly floats, but integers as indices, and every type where types are changed."""
+        if group == "indexed" and position == 1:
+            return self.recent([v for v in pool if v.type.dtype == "int32"] or pool)
+        if group in ("cast", "complex"):
+            dtype = self.pick(sorted({v.type.dtype for v in pool}))
+            return self.recent([v for v in pool if v.type.dtype == dtype])
+        return self.recent(pool)
 
     def filled(self, type: Type) -> Statement:
         return Statement("op", (self.var(type),), (), (constant_template(type),))

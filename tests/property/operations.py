@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import math
+import warnings
 from typing import Any
 
 import jax
@@ -154,7 +155,8 @@ def result_type(template: str, types: tuple[Type, ...]) -> Type | None:
     names = ", ".join(f"x{i}" for i in range(len(types)))
     fun = eval(f"lambda {names}: {text}", dict(vars(vocabulary)))
     try:
-        found: Any = jax.eval_shape(fun, *(jax.ShapeDtypeStruct(t.shape, t.dtype) for t in types))
+        with warnings.catch_warnings(action="error"):  # what JAX only warns of is refused too
+            found: Any = jax.eval_shape(fun, *(jax.ShapeDtypeStruct(t.shape, t.dtype) for t in types))
     except Exception:
         return None
     if not isinstance(found, jax.ShapeDtypeStruct) or len(found.shape) > 3 or math.prod(found.shape) > 24:

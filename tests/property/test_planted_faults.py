@@ -44,20 +44,21 @@ def carried_values_are_constants(patch: Patch) -> None:
 def chains_rebuild_what_others_define(patch: Patch) -> None:
     """A carried value that the loop also stacks is rebuilt, though another chain reads its stack."""
 
+    right = ScanResiduals.find_chains
+
     def wrong(self: ScanResiduals, invariant: Any) -> Any:
-        if not self.level.backward or self.op.equation.region is None or self.scan.length == 0:
-            return []
-        residuals = self.inner.residuals
+        chains, residuals = right(self, invariant), self.inner.residuals
+        if not chains or self.runs_again():
+            return chains
         kept = {v for v, r in residuals.items() if v is r and v not in self.carry and v not in invariant}
         given = kept | set(self.constants) | set(self.slices)
-        stacked = [] if self.runs_again() else self.body.outputs[self.scan.carry_count :]
-        pairs = zip(self.carry, self.body.outputs, strict=False)
-        found = [
-            chain_of(self.body, carried, returned, given | ({returned} if returned in stacked else set()))
-            for carried, returned in pairs
-            if carried in residuals
-        ]
-        return [chain for chain in found if chain is not None]
+        stacked = set(self.result_of)
+        for carried, returned in zip(self.carry, self.body.outputs, strict=False):
+            if carried in residuals and carried in stacked:
+                own = {returned} if returned in stacked else set()
+                chain = chain_of(self.producer, carried, returned, given, own)
+                chains += [] if chain is None else [chain]
+        return chains
 
     patch.setattr(ScanResiduals, "find_chains", wrong)
 
