@@ -138,8 +138,16 @@ def depends_on(jaxpr: Any, roots: Sequence[bool]) -> list[bool]:
 
 
 def has_calls(jaxpr: Any) -> bool:
-    """Whether a jaxpr calls jitted functions."""
-    return any(e.primitive.name in ("jit", "pjit") for e in unwrap(jaxpr).equations)
+    """Whether a jaxpr calls jitted functions, itself or in its regions and functions with rules of their own."""
+    for equation in unwrap(jaxpr).equations:
+        if equation.primitive.name in ("jit", "pjit"):
+            return True
+        kind, params = kind_of(equation)
+        inner = params.get("jaxpr", params.get("call_jaxpr"))
+        has_own = kind in ("call", "checkpoint", "custom_rule") or "custom_" in equation.primitive.name
+        if has_own and inner is not None and has_calls(inner):
+            return True
+    return False
 
 
 def spmd_axis(axis: Any) -> Any:
