@@ -28,7 +28,7 @@ class ScanResiduals:
         self.level, self.linear, self.op, self.live = level, equation, op, live
         self.scan: Scan = op.equation.op  # type: ignore[assignment]
         self.body: Linearized = op.body
-        self.inner = level.nested(self.body)
+        self.inner = level.nested(self.body, unrolled=self.scan.unroll is not False and self.scan.unroll != 1)
         k, n = self.scan.constant_count, self.scan.constant_count + self.scan.carry_count
         self.constants = self.body.inputs[:k]
         self.carry = self.body.inputs[k:n]
