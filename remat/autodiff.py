@@ -21,7 +21,7 @@ from jax import dtypes
 from jax.extend import source_info_util
 
 from remat.checkpoint import jax_policy, resolve_policy
-from remat.errors import ArgumentError, ArgumentTypeError, DifferentiationError
+from remat.errors import ArgumentError, ArgumentTypeError, DifferentiationError, MissingArgumentError
 from remat.ir.types import short_text
 from remat.region_primitive import Marks
 from remat.regions import Call
@@ -112,6 +112,7 @@ def value_and_grad(
         given = flatten_arguments(fun, tuple(args[i] for i in chosen), {})
 
         def differentiate(run: Run) -> Any:
+            @_named_like(fun)
             def scalar(leaves: list[Any]) -> Any:
                 parts, _ = given.rebuild(leaves)
                 out = run(_replaced(args, chosen, parts), kwargs)
@@ -122,7 +123,7 @@ def value_and_grad(
             return jax.value_and_grad(scalar, 0, True, holomorphic, allow_int)(given.leaves)
 
         (value, aux), found = _differentiated(fun, chosen, resolved, has_aux, differentiate)
-        gradients = without_statics(given.structure).build(found)[0]
+        gradients = without_statics(given.structure, allow_int).build(found)[0]
         gradient = gradients[0] if single else gradients
         return ((value, aux), gradient) if has_aux else (value, gradient)
 
@@ -141,8 +142,9 @@ def vjp(fun: Callable[..., Any], *primals: Any, has_aux: bool = False, policy: A
     - `options`: further options of the installed `jax.vjp`, such as `saveable_args`.
 
     **Returns** `(out, vjp_fn)`, or `(out, vjp_fn, auxiliary)` with `has_aux`. `vjp_fn` takes a cotangent like `out`
-    and returns a tuple of cotangents like `primals` (float0 for integers, None for static leaves). It is what `jax.vjp`
-    returns, a pytree whose leaves are exactly the residuals, so the forward and the backward pass can be jitted apart.
+    and returns a tuple of cotangents like `primals` (float0 for integers and booleans, None for other static leaves).
+    It is what `jax.vjp` returns, a pytree whose leaves are exactly the residuals, so the forward and the backward pass
+    can be jitted apart.
 
     >>> import jax, jax.numpy as jnp, remat
     >>> out, vjp_fn = jax.jit(lambda x: remat.vjp(jnp.sin, x))(1.0)
@@ -217,6 +219,7 @@ def _linear_part(
         options = {**options, "has_aux": True}
 
     def differentiate(run: Run) -> Any:
+        @_named_like(fun)
         def call(*args: Any) -> Any:
             return run(given.rebuild(args)[0] if has_statics else args, {})
 
@@ -332,7 +335,7 @@ def choose_arguments(
     for i in numbers:
         if not -count <= i < count:
             named = f" and {', '.join(f'{k}=...' for k in kwargs)} by keyword" if kwargs else ""
-            raise ArgumentError(
+            raise (MissingArgumentError if i >= count else ArgumentError)(
                 f"argnums={i} is out of range: {function_name(fun)} was called with {count} positional "
                 f"argument{'s' if count != 1 else ''}{named}. Differentiated arguments must be passed by position."
             )
@@ -361,7 +364,7 @@ def _check_input(
     """The argument at this position must consist of differentiable leaves (or not all of static ones)."""
     alone = (*(None for _ in args[:position]), args[position])
     arguments = flatten_arguments(fun, alone, {})
-    statics = list(arguments.structure.statics.values())
+    statics = [v for v in arguments.structure.statics.values() if not (allow_int and isinstance(v, bool))]
     if statics and not arguments.leaves:
         raise DifferentiationError(
             f"grad of {function_name(fun)}: argument {position} holds {leaf_text(statics[0])}, which has no gradient. "
@@ -402,6 +405,16 @@ def _check_result(fun: Callable[..., Any], value: Any, holomorphic: bool) -> Non
             f"grad needs a floating point result, but {function_name(fun)} returned {short_text(result)}. Convert it "
             "to a float, or use remat.vjp; for complex results of holomorphic functions set holomorphic=True."
         )
+
+
+def _named_like(fun: Callable[..., Any]) -> Callable[[Any], Any]:
+    """Let JAX's messages name the user's function in place of the one that calls it."""
+
+    def name(inner: Any) -> Any:
+        inner.__name__ = inner.__qualname__ = function_name(fun)
+        return inner
+
+    return name
 
 
 def _renamed(new: Any, prefix: str, fun: Callable[..., Any]) -> Any:

@@ -19,7 +19,7 @@ FLOORS = [
     {"remat.decisions", "remat.region_primitive", "remat.trace", "remat.lower", "remat.custom_rules"},
     {"remat.transforms"},
     {"remat.policies"},
-    {"remat.regions", "remat.checkpoint", "remat.recursive", "remat.autodiff"},
+    {"remat.recognition", "remat.regions", "remat.checkpoint", "remat.recursive", "remat.autodiff"},
     {"remat.inspect"},
     {"remat.report"},
     {"remat.testing"},
