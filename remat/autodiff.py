@@ -106,7 +106,7 @@ def value_and_grad(
             return jax.value_and_grad(scalar, 0, True, holomorphic, allow_int)(given.leaves)
 
         (value, aux), found = differentiated_as_region(fun, chosen, resolved, has_aux, differentiate)
-        gradients = without_statics(given.structure).build(found)[0]
+        gradients = without_statics(given.structure, allow_int).build(found)[0]
         gradient = gradients[0] if single else gradients
         return ((value, aux), gradient) if has_aux else (value, gradient)
 
@@ -125,8 +125,9 @@ def vjp(fun: Callable[..., Any], *primals: Any, has_aux: bool = False, policy: A
     - `options`: further options of the installed `jax.vjp`, such as `saveable_args`.
 
     **Returns** `(out, vjp_fn)`, or `(out, vjp_fn, auxiliary)` with `has_aux`. `vjp_fn` takes a cotangent like `out`
-    and returns a tuple of cotangents like `primals` (float0 for integers, None for static leaves). It is what `jax.vjp`
-    returns, a pytree whose leaves are exactly the residuals, so the forward and the backward pass can be jitted apart.
+    and returns a tuple of cotangents like `primals` (float0 for integers and booleans, None for other static leaves).
+    It is what `jax.vjp` returns, a pytree whose leaves are exactly the residuals, so the forward and the backward pass
+    can be jitted apart.
 
     >>> import jax, jax.numpy as jnp, remat
     >>> out, vjp_fn = jax.jit(lambda x: remat.vjp(jnp.sin, x))(1.0)

@@ -10,7 +10,7 @@ import jax
 import numpy as np
 from jax import dtypes
 
-from remat.errors import ArgumentError, ArgumentTypeError, DifferentiationError
+from remat.errors import ArgumentError, ArgumentTypeError, DifferentiationError, MissingArgumentError
 from remat.ir.types import short_text
 from remat.libraries import about_gradient
 from remat.signature import flatten_arguments, function_name, is_array, leaf_text, tree_text
@@ -42,7 +42,7 @@ def choose_arguments(
     for i in numbers:
         if not -count <= i < count:
             named = f" and {', '.join(f'{k}=...' for k in kwargs)} by keyword" if kwargs else ""
-            raise ArgumentError(
+            raise (MissingArgumentError if i >= count else ArgumentError)(
                 f"argnums={i} is out of range: {function_name(fun)} was called with {count} positional "
                 f"argument{'s' if count != 1 else ''}{named}. Differentiated arguments must be passed by position."
             )
@@ -58,7 +58,7 @@ def check_input(
     """The argument at this position must consist of differentiable leaves (or not all of static ones)."""
     alone = (*(None for _ in args[:position]), args[position])
     arguments = flatten_arguments(fun, alone, {})
-    statics = list(arguments.structure.statics.values())
+    statics = [v for v in arguments.structure.statics.values() if not (allow_int and isinstance(v, bool))]
     if statics and not arguments.leaves:
         raise DifferentiationError(
             f"grad of {function_name(fun)}: argument {position} holds {leaf_text(statics[0])}, which has no gradient. "

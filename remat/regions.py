@@ -7,6 +7,7 @@ static values in it.
 from __future__ import annotations
 
 import contextlib
+import functools
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -17,6 +18,7 @@ import jax
 from remat import jax_compat
 from remat.graph_nodes import closures_explained, state_must_not_change
 from remat.ir.references import is_reference
+from remat.recognition import recognised
 from remat.region_primitive import Marks, bind_traced, trace_jitted
 from remat.signature import Arguments, Structure, check_pair, flatten_outputs
 from remat.statics import Statics
@@ -49,7 +51,7 @@ class Call:
         if _needs_jax(jaxpr, leaves):
             return results.build(self.with_jax(flat.function)(*leaves))
         marks = replace(self.marks, auxiliary=results.auxiliary_count)
-        return results.build(bind_traced(jaxpr, leaves, marks))
+        return results.build(bind_traced(jaxpr, leaves, marks, functools.partial(recognised, self.fun)))
 
 
 @dataclass(frozen=True, eq=False)

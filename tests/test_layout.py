@@ -29,6 +29,7 @@ FLOORS = [
     {"remat.policies"},
     {
         "remat.graph_nodes",
+        "remat.recognition",
         "remat.regions",
         "remat.checkpoint",
         "remat.recursive",

@@ -19,6 +19,7 @@ from typing import Any
 
 import jax
 import numpy as np
+from jax import dtypes
 
 from remat import jax_compat
 from remat.ir.linearized import LinearEquation, Transposed
@@ -233,7 +234,9 @@ def _are_zero(program: Program) -> list[bool]:
     zeros: set[Value] = set()
 
     def is_zero(atom: Atom) -> bool:
-        return bool(np.all(np.asarray(atom.value) == 0)) if isinstance(atom, Literal) else atom in zeros
+        if not isinstance(atom, Literal):
+            return atom in zeros
+        return atom.type.dtype == dtypes.float0 or bool(np.all(np.asarray(atom.value) == 0))
 
     for equation in program.equations:
         if equation.op.name in ZERO_KEEPING and all(is_zero(a) for a in equation.inputs):
