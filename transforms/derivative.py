@@ -177,10 +177,13 @@ def _transpose(
 
         def apply(*chosen: Any) -> list[Any]:
             # Only what has a cotangent is returned: JAX would make zeros of the others, and zero times infinity is NaN.
-            return select(bind_op(op, _interleave(chosen, coefficients, linear)), present)
+            return select(bind_op(op, _interleave(chosen, coefficients, linear)), floats)
 
-        return list(_turn(apply, linear_types, select(out_types, present))(list(cotangents)))
+        given = [c for c, t in zip(cotangents, select(out_types, present), strict=True) if is_differentiable(t)]
+        return list(_turn(apply, linear_types, select(out_types, floats))(given))
 
+    # A linear equation may have results without derivatives (the status of a solver, what a loop carries for JAX).
+    floats = [p and is_differentiable(t) for p, t in zip(present, out_types, strict=True)]
     program = make_program(turned, coefficient_types, select(out_types, present))
     depends = _depends_on(program, set(program.inputs[len(coefficient_types) :]))
     return _without_zeros(program, [not d for d in depends])

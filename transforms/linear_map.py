@@ -208,7 +208,13 @@ class SplitMap:
             return None
         kept = [p in set(found[1]) for p in self.positions]
         positions = [p for p, k in zip(self.positions, kept, strict=True) if k]
-        return replace(self, outputs=outputs, positions=positions, _programs=dict(self._programs)), kept
+        # Backward programs are known by the cotangents they take; tangent programs are those of all results here.
+        backward = {k: made for k, made in self._programs.items() if k not in OF_ALL_RESULTS}
+        return replace(self, outputs=outputs, positions=positions, _programs=backward), kept
+
+
+OF_ALL_RESULTS = ("tangent", "transposed", ("jitted", "tangent"))
+"""The programs of a map that depend on which results it has and which residuals it reads."""
 
 
 def residual_key(made: Split, value: Value) -> Any:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 from jax import lax
+from jax.extend.core.primitives import copy_p
 
 from remat.ir.ops import Barrier, Block, Call, Checkpoint, Cond, CustomRule, Op, Primitive, Scan, ShardMap, While, Zeros
 from remat.ir.program import Atom, Equation, Literal, Program, Value
@@ -15,6 +16,7 @@ from remat.ir.source import UNKNOWN, Source
 
 Env = dict[Value, Atom]
 ADD = Primitive(lax.add_p, {})
+COPY = Primitive(copy_p, {})
 
 
 def read(env: Env, atom: Atom) -> Atom:
@@ -44,10 +46,16 @@ class Builder:
         return self.emit(op, [a, b], [a.type])[0]
 
     def define(self, program: Program, inputs: Sequence[Atom], values: Sequence[Value]) -> None:
-        """Append `program` so that its last equation defines `values`."""
-        self.instantiate(program, inputs)
-        last = self.equations.pop()
-        self.equations.append(Equation(last.op, last.inputs, values, last.source, last.region))
+        """Append `program` so that it defines `values`: by its last equation, or by copies where that defines others
+        (a zero scalar is a literal, which no equation defines)."""
+        start = len(self.equations)
+        results = self.instantiate(program, inputs)
+        last = self.equations[-1] if len(self.equations) > start else None
+        if last is not None and list(last.outputs) == results:
+            self.equations[-1] = Equation(last.op, last.inputs, values, last.source, last.region)
+            return
+        for atom, value in zip(results, values, strict=True):
+            self.equations.append(Equation(COPY, [atom], [value], self.source, self.region))
 
     def instantiate(self, program: Program, inputs: Sequence[Atom]) -> list[Atom]:
         """Append the equations of `program` with its inputs replaced; return the atoms of its outputs."""

@@ -26,7 +26,7 @@ PROPERTIES = {
     "derivatives": Property(properties.check_derivatives, Menu(), 6),
     "loops": Property(properties.check_derivatives, Menu(statements=9, loops=True), 6),
     "lowered": Property(properties.check_lowered, Menu(), 1),
-    "transformed": Property(properties.check_transformed, Menu(statements=7).without_rules(), 1),
+    "transformed": Property(properties.check_transformed, Menu(statements=7).without_rules(), 3),
     "linearize": Property(properties.check_linearize, replace(Menu(), forward_mode=True), 1),
     "residuals": Property(properties.check_residuals, Menu(), 2),
     "strategies": Property(properties.check_strategies, Menu(), 1),

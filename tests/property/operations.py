@@ -41,7 +41,7 @@ UNARY = (
     "lax.optimization_barrier({0})",
     "{0} * jax.random.uniform(jax.random.key(3), {0}.shape, {0}.dtype)",
     "{0} * np.linspace(0.5, 1.5, {0}.size).reshape({0}.shape).astype({0}.dtype)",
-    "lax.reduce_precision({0}, 8, 10)",
+    "lax.reduce_precision({0}, 8, 18)",
 )
 
 NAMED = ('checkpoint_name({0}, "a")', 'checkpoint_name({0}, "b")', 'remat.checkpoint_name({0}, "c")')
