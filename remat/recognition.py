@@ -73,7 +73,7 @@ def _code_of(fun: Any) -> types.CodeType | None:
     while isinstance(fun, functools.partial):
         fun = inspect.unwrap(fun.func)
     fun = getattr(fun, "__func__", fun)
-    code = getattr(fun, "__code__", None) or getattr(getattr(type(fun), "__call__", None), "__code__", None)
+    code = getattr(fun, "__code__", None) or getattr(getattr(type(fun), "__call__", fun), "__code__", None)  # noqa: B004
     return code if isinstance(code, types.CodeType) else None
 
 

@@ -5,6 +5,7 @@ the notes that are added to an error of JAX): what happened, where, what was all
 """
 
 import enum
+import itertools
 import functools
 import inspect
 import re
@@ -618,9 +619,13 @@ def scanned(fun):
     return lambda x: lax.scan(lambda c, _: (fun(c), None), x, None, length=3)[0].sum()
 
 
+SERIAL = itertools.count(1)
+
+
 def anew():
-    """The same function as a new object: of one, users are told once."""
-    return lambda x: named(x)
+    """A function that was never traced: of one, users are told once."""
+    factor = float(next(SERIAL))
+    return lambda x: named(x) * factor
 
 
 MISSPELT = {
