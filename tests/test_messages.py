@@ -5,9 +5,9 @@ the notes that are added to an error of JAX): what happened, where, what was all
 """
 
 import enum
-import itertools
 import functools
 import inspect
+import itertools
 import re
 import warnings
 from typing import NamedTuple
