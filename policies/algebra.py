@@ -11,7 +11,7 @@ from jax.ad_checkpoint import Recompute as JaxRecompute
 from jax.ad_checkpoint import Saveable as JaxSaveable
 
 from remat.decisions import Decision, JaxPolicy, Offload, Policy, Recompute, RegionView, Save, as_policy
-from remat.errors import PolicyTypeError
+from remat.errors import PolicyError, PolicyTypeError
 from remat.ir.program import Value
 
 
@@ -61,9 +61,12 @@ class Either(Combinable):
 
     policies: tuple[Policy, ...]
 
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "policies", _flat(Either, self.policies))
+
     @classmethod
     def of(cls, *policies: Any) -> Either:
-        return cls(_flat(cls, policies))
+        return cls(policies)
 
     def decide(self, view: RegionView) -> dict[Value, Decision]:
         result: dict[Value, Decision] = {}
@@ -89,6 +92,9 @@ class Either(Combinable):
     def mentioned_names(self) -> frozenset[Any]:
         return frozenset().union(*(getattr(p, "mentioned_names", ()) for p in self.policies))
 
+    def parts(self, view: RegionView) -> list[tuple[Policy, RegionView]]:
+        return [(policy, view) for policy in self.policies]
+
     def __str__(self) -> str:
         return "|".join(map(str, self.policies))
 
@@ -99,9 +105,12 @@ class Both(Combinable):
 
     policies: tuple[Policy, ...]
 
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "policies", _flat(Both, self.policies))
+
     @classmethod
     def of(cls, *policies: Any) -> Both:
-        return cls(_flat(cls, policies))
+        return cls(policies)
 
     def decide(self, view: RegionView) -> dict[Value, Decision]:
         first, *rest = (policy.decide(view) for policy in self.policies)
@@ -144,6 +153,8 @@ def _flat(kind: Any, policies: tuple[Any, ...]) -> tuple[Policy, ...]:
             )
         policy: Any = as_policy(given)
         result.extend(policy.policies if isinstance(policy, kind) else [policy])
+    if len(result) < 2:
+        raise PolicyError(f"{kind.__name__} combines two policies or more, but got {len(result)}: {result!r}.")
     return tuple(result)
 
 

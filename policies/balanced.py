@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -18,16 +18,26 @@ from remat.errors import PolicyError
 from remat.ir.linearized import Linearized
 from remat.ir.ops import Op
 from remat.ir.primitive_table import BY_NAME, CHEAP_NAMES
-from remat.ir.program import Value
+from remat.ir.program import Equation, Value
 from remat.ir.region import Region
-from remat.ir.traits import inner_names, is_memory_bound
+from remat.ir.traits import inner_names, is_batched_product, is_memory_bound
+from remat.ir.types import size_in_bytes
 from remat.policies.algebra import Combinable
 from remat.policies.base import check_name_list
 from remat.policies.burn.strategies import BalancedCheckpointing
-from remat.policies.parse import WITH_ARGUMENT, WORDS, names_of
+from remat.policies.parse import WITH_ARGUMENT, WORDS, Reader, names_text
 from remat.policies.substituting import substituted
 from remat.transforms.decide import region_views
 from remat.transforms.split import kept_bytes
+
+NO_REVERSE_DERIVATIVE = (NotImplementedError, TypeError, ValueError)
+"""What is raised for an operation that has no derivative in reverse. By JAX: NotImplementedError for a primitive
+without the rule, ValueError for callbacks and foreign calls, TypeError for a custom rule of the other mode. By remat:
+`ReverseModeError`, a ValueError, for loops of unknown length."""
+
+MUCH_LARGER = 4
+"""A batched product is recomputed if its result has more bytes than its operands have together, times this. A rule of
+thumb: for the scores of attention it means sequences of more than eight times the size of a head."""
 
 Plan = Callable[[RegionView], dict[Value, Decision]]
 
@@ -42,6 +52,15 @@ class Balanced(Combinable):
     compute_bound: frozenset[str] = frozenset()
     memory_bound: frozenset[str] = frozenset()
 
+    def __post_init__(self) -> None:
+        for side in ("compute_bound", "memory_bound"):
+            object.__setattr__(self, side, _checked(getattr(self, side), side))
+        both = sorted(self.compute_bound & self.memory_bound)
+        if both:
+            raise PolicyError(
+                f"{', '.join(both)} cannot be both compute_bound and memory_bound. Leave it out of one of them."
+            )
+
     def decide(self, view: RegionView) -> dict[Value, Decision]:
         return self._best_plan(view)(view)
 
@@ -50,7 +69,18 @@ class Balanced(Combinable):
         return plans if self.compute_bound or self.memory_bound else [*plans, BalancedCheckpointing().decide]
 
     def _literal(self, view: RegionView) -> dict[Value, Decision]:
-        return {v: SAVE for e in view.equations if not self.is_memory_bound(e.op) for v in e.outputs}
+        return {v: SAVE for e in view.equations if self._is_kept(e) for v in e.outputs}
+
+    def _is_kept(self, equation: Equation) -> bool:
+        return not self.is_memory_bound(equation.op) and not self._is_spread(equation)
+
+    def _is_spread(self, equation: Equation) -> bool:
+        """Whether it is a batched product of a result that is much larger than its operands, such as the scores of
+        attention over long sequences: few terms are summed for each element that keeping it would store."""
+        types = [a.type for a in equation.inputs]
+        if "dot_general" in self.compute_bound or not is_batched_product(equation.op, types):
+            return False
+        return size_in_bytes(equation.outputs[0].type) > MUCH_LARGER * sum(map(size_in_bytes, types))
 
     def _with_substitution(self, view: RegionView) -> dict[Value, Decision]:
         return substituted(self._literal(view), view, self.is_memory_bound)
@@ -59,7 +89,7 @@ class Balanced(Combinable):
         """The plan that keeps the fewest bytes; one for all regions of a program under this policy, counted once."""
         known = _best.setdefault(view.program, {})
         if self not in known:
-            views = [replace(v, by_name=view.by_name) for v in region_views(view.program) if self._rules(v.region)]
+            views = [v for v in region_views(view.program) if self._rules(v.region)]
             sizes = {v.region: len(v.equations) for v in views}
             known[self] = (self._count(view.program, views) if views else 0), sizes
         chosen, sizes = known[self]
@@ -74,7 +104,7 @@ class Balanced(Combinable):
         plans = self._plans()
         try:
             return min(range(len(plans)), key=lambda i: kept(plans[i]))
-        except Exception:  # no derivative in reverse: whoever asks for one is told, and nobody else
+        except NO_REVERSE_DERIVATIVE:  # whoever asks for the derivative takes the same walk and is told; nobody else
             return 0
 
     def _rules(self, region: Region) -> bool:
@@ -88,7 +118,7 @@ class Balanced(Combinable):
 
     def __str__(self) -> str:
         moved = {"compute_bound": self.compute_bound, "memory_bound": self.memory_bound}
-        return ":".join(["balanced", *(f"{k}={','.join(sorted(v))}" for k, v in moved.items() if v)])
+        return ":".join(["balanced", *(f"{k}={names_text(v)}" for k, v in moved.items() if v)])
 
 
 def balanced(compute_bound: Iterable[str] = (), memory_bound: Iterable[str] = ()) -> Balanced:
@@ -101,7 +131,8 @@ def balanced(compute_bound: Iterable[str] = (), memory_bound: Iterable[str] = ()
     It wins where element-wise chains follow matrix products and convolutions (activations, normalizations, dropout,
     attention scores): they are recomputed at the cost of reading memory. It does not win much where nearly every result
     is that of a reduction, gather or product; there, choose by names or a budget. It keeps the results of batched
-    products, such as attention scores, which `dots_no_batch` does not.
+    products, such as attention scores, which `dots_no_batch` does not, unless they are more than four times as large as
+    both operands together. A product that sums over nothing counts as element-wise.
 
     **Arguments**
 
@@ -114,14 +145,7 @@ def balanced(compute_bound: Iterable[str] = (), memory_bound: Iterable[str] = ()
     >>> print(policies.balanced(), policies.balanced(compute_bound={"exp"}))
     balanced balanced:compute_bound=exp
     """
-    names = {"compute_bound": compute_bound, "memory_bound": memory_bound}
-    sets = {k: _checked(v, k) for k, v in names.items()}
-    both = sorted(sets["compute_bound"] & sets["memory_bound"])
-    if both:
-        raise PolicyError(
-            f"{', '.join(both)} cannot be both compute_bound and memory_bound. Leave it out of one of them."
-        )
-    return Balanced(**sets)
+    return Balanced(compute_bound, memory_bound)  # type: ignore[arg-type]  # any iterable becomes a frozen set
 
 
 def _checked(names: Iterable[str], parameter: str) -> frozenset[str]:
@@ -134,18 +158,17 @@ def _checked(names: Iterable[str], parameter: str) -> frozenset[str]:
     return found
 
 
-def _parse(text: str) -> Balanced:
+def _read(reader: Reader) -> Balanced:
     sets: dict[str, list[str]] = {}
-    for part in text.split(":"):
-        parameter, equals, names = part.partition("=")
-        if parameter not in ("compute_bound", "memory_bound") or not equals:
-            raise PolicyError(
-                f"'balanced' takes compute_bound=... and memory_bound=..., such as 'balanced:compute_bound=exp,log', "
-                f"but got 'balanced:{text}'."
+    while not sets or reader.take(":"):
+        side = reader.take("compute_bound|memory_bound")
+        if side is None or side in sets or not reader.take("="):
+            raise reader.expected(
+                "compute_bound=... or memory_bound=..., each once, such as 'balanced:compute_bound=exp,log'"
             )
-        sets[parameter] = names_of(names)
+        sets[side] = reader.names()
     return balanced(**sets)
 
 
 WORDS["balanced"] = Balanced()
-WITH_ARGUMENT["balanced"] = (_parse, "compute_bound=exp")
+WITH_ARGUMENT["balanced"] = (_read, "compute_bound=exp")

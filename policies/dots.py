@@ -6,18 +6,20 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-import jax
-
 from remat import jax_compat
 from remat.decisions import RECOMPUTE, SAVE, Decision, Offload
 from remat.policies.base import PerEquation, check_memory
-from remat.policies.parse import WITH_ARGUMENT, WORDS
+from remat.policies.parse import WITH_ARGUMENT, WORDS, memory_text
 
 
 @dataclass(frozen=True)
 class DotsSaveable(PerEquation):
     """Results of dot products and convolutions are kept; with `batch_dims=False` only of dot products without batch
-    dimensions, which are those with weights."""
+    dimensions, which are those with weights.
+
+    Unlike in JAX, products of ragged groups (`jax.lax.ragged_dot`), scaled and sparse products are dot products too.
+    Rows that are multiplied by the weights of their group are a product without batch dimensions.
+    """
 
     batch_dims: bool = True
 
@@ -27,8 +29,12 @@ class DotsSaveable(PerEquation):
         return SAVE if has_no_batch_dims(primitive, types, params) else RECOMPUTE
 
     def as_jax(self) -> Callable[..., Any]:
-        known = jax.checkpoint_policies
-        return known.dots_saveable if self.batch_dims else known.dots_with_no_batch_dims_saveable
+        return self  # JAX's own knows fewer products
+
+    @property
+    def is_about_products(self) -> bool:
+        """Whether the user is told when it keeps none of the products that it sees."""
+        return True
 
     def __str__(self) -> str:
         return "dots" if self.batch_dims else "dots_no_batch"
@@ -54,18 +60,22 @@ class OffloadDotWithNoBatchDims(PerEquation):
     def may_offload(self) -> bool:
         return True
 
+    @property
+    def is_about_products(self) -> bool:
+        return True
+
     def as_jax(self) -> Callable[..., Any]:
-        return jax.checkpoint_policies.offload_dot_with_no_batch_dims(self.offload_src, self.offload_dst)
+        return self
 
     def __str__(self) -> str:
-        return f"offload_dots:{self.offload_dst}"
+        return f"offload_dots:{memory_text(self.offload_src, self.offload_dst)}"
 
 
 def has_no_batch_dims(primitive: Any, types: tuple[Any, ...], params: dict[str, Any]) -> bool:
-    if primitive.name == "dot_general":
-        _, (left, right) = params["dimension_numbers"]
-        return not left and not right
-    return primitive.name == "scaled_matmul_wrapper" and types[0].shape[0] == 1
+    """Whether it is a product without batch dimensions. A convolution is none, as in JAX."""
+    if primitive.name not in jax_compat.dots_primitive_names or primitive.name == "conv_general_dilated":
+        return False
+    return not jax_compat.has_batch_dims(primitive.name, types, params)
 
 
 dots_saveable = DotsSaveable()
@@ -93,4 +103,4 @@ WORDS.update({"dots": dots_saveable, "dots_no_batch": dots_with_no_batch_dims_sa
 WORDS.update({"dots_saveable": dots_saveable, "checkpoint_dots": dots_saveable})
 WORDS["dots_with_no_batch_dims_saveable"] = dots_with_no_batch_dims_saveable
 WORDS["checkpoint_dots_with_no_batch_dims"] = dots_with_no_batch_dims_saveable
-WITH_ARGUMENT["offload_dots"] = (lambda memory: offload_dot_with_no_batch_dims("device", memory), "pinned_host")
+WITH_ARGUMENT["offload_dots"] = (lambda reader: offload_dot_with_no_batch_dims(*reader.memory()), "pinned_host")

@@ -8,7 +8,7 @@ from typing import Any
 
 import jax
 
-from remat.decisions import RECOMPUTE, SAVE, Decision, RegionView
+from remat.decisions import RECOMPUTE, SAVE, Decision, RegionView, stands_for
 from remat.ir.program import Value
 from remat.policies.base import PerEquation
 from remat.policies.parse import WORDS
@@ -50,6 +50,10 @@ class NothingSaveable(PerEquation):
 
 everything_saveable = EverythingSaveable()
 nothing_saveable = NothingSaveable()
+
+# JAX's two objects stand for these wherever they come from, so that reports do not depend on what was handed over.
+stands_for(jax.checkpoint_policies.everything_saveable, everything_saveable)
+stands_for(jax.checkpoint_policies.nothing_saveable, nothing_saveable)
 
 WORDS.update({"everything": everything_saveable, "nothing": nothing_saveable})
 WORDS.update({"everything_saveable": everything_saveable, "nothing_saveable": nothing_saveable})

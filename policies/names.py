@@ -13,7 +13,7 @@ from remat.errors import PolicyError
 from remat.ir.ops import Name
 from remat.ir.program import Value
 from remat.policies.base import PerEquation, check_memory, check_name_list, check_names
-from remat.policies.parse import WITH_ARGUMENT, names_of
+from remat.policies.parse import WITH_ARGUMENT, Reader, memory_text, names_text
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class SaveOnlyTheseNames(PerEquation):
         return jax.checkpoint_policies.save_only_these_names(*self.names)
 
     def __str__(self) -> str:
-        return f"names:{_join(self.names)}"
+        return f"names:{names_text(self.names)}"
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ class SaveAnyNamesButThese(PerEquation):
         return jax.checkpoint_policies.save_any_names_but_these(*self.names)
 
     def __str__(self) -> str:
-        return f"names_but:{_join(self.names)}"
+        return f"names_but:{names_text(self.names)}"
 
 
 @dataclass(frozen=True)
@@ -88,7 +88,7 @@ class SaveAnythingExceptTheseNames(PerEquation):
         return self.names
 
     def __str__(self) -> str:
-        return f"except:{_join(self.names)}"
+        return f"except:{names_text(self.names)}"
 
 
 @dataclass(frozen=True)
@@ -126,6 +126,11 @@ class SaveAndOffloadOnlyTheseNames(PerEquation):
     def may_offload(self) -> bool:
         return True
 
+    @property
+    def offloaded_names(self) -> frozenset[Any]:
+        """Names of values that the user is told of when they are kept in place."""
+        return self.names_which_can_be_offloaded
+
     def as_jax(self) -> Callable[..., Any]:
         return jax.checkpoint_policies.save_and_offload_only_these_names(
             names_which_can_be_saved=sorted(self.names_which_can_be_saved, key=str),
@@ -135,16 +140,10 @@ class SaveAndOffloadOnlyTheseNames(PerEquation):
         )
 
     def __str__(self) -> str:
-        offload = f"offload:{_join(self.names_which_can_be_offloaded)}"
-        if self.offload_dst != "pinned_host":
-            offload += f"@{self.offload_dst}"
-        if not self.names_which_can_be_saved:
-            return offload
-        return f"names:{_join(self.names_which_can_be_saved)}|{offload}"
-
-
-def _join(names: Iterable[Any]) -> str:
-    return ",".join(sorted(map(str, names)))
+        text = f"offload:{names_text(self.names_which_can_be_offloaded)}"
+        if (self.offload_src, self.offload_dst) != ("device", "pinned_host"):
+            text += f"@{memory_text(self.offload_src, self.offload_dst)}"
+        return f"{text}:saved={names_text(self.names_which_can_be_saved)}" if self.names_which_can_be_saved else text
 
 
 def save_only_these_names(*names_which_can_be_saved: Any) -> SaveOnlyTheseNames:
@@ -193,19 +192,30 @@ def save_and_offload_only_these_names(
     >>> print(policies.save_and_offload_only_these_names(
     ...     names_which_can_be_saved=["y"], names_which_can_be_offloaded=["z"],
     ...     offload_src="device", offload_dst="pinned_host"))
-    names:y|offload:z
+    offload:z:saved=y
     """
     saved = check_name_list(names_which_can_be_saved, "names_which_can_be_saved")
     offloaded = check_name_list(names_which_can_be_offloaded, "names_which_can_be_offloaded")
     return SaveAndOffloadOnlyTheseNames(saved, offloaded, offload_src, offload_dst)
 
 
-def _offload(text: str) -> SaveAndOffloadOnlyTheseNames:
-    names, _, memory = text.partition("@")
-    return SaveAndOffloadOnlyTheseNames(frozenset(), frozenset(names_of(names)), "device", memory or "pinned_host")
+def _read(reader: Reader) -> frozenset[Any]:
+    return check_name_list(reader.names(), "names")
 
 
-WITH_ARGUMENT["names"] = (lambda text: save_only_these_names(*names_of(text)), "a,b")
-WITH_ARGUMENT["names_but"] = (lambda text: save_any_names_but_these(*names_of(text)), "a,b")
-WITH_ARGUMENT["except"] = (lambda text: save_anything_except_these_names(*names_of(text)), "a,b")
+def _offload(reader: Reader) -> SaveAndOffloadOnlyTheseNames:
+    offloaded = reader.names()
+    source, destination = reader.memory() if reader.take("@") else ("device", "pinned_host")
+    saved = reader.names() if reader.take(r":\s*saved\s*=") else []
+    return save_and_offload_only_these_names(
+        names_which_can_be_saved=saved,
+        names_which_can_be_offloaded=offloaded,
+        offload_src=source,
+        offload_dst=destination,
+    )
+
+
+WITH_ARGUMENT["names"] = (lambda reader: SaveOnlyTheseNames(_read(reader)), "a,b")
+WITH_ARGUMENT["names_but"] = (lambda reader: SaveAnyNamesButThese(_read(reader)), "a,b")
+WITH_ARGUMENT["except"] = (lambda reader: SaveAnythingExceptTheseNames(_read(reader)), "a,b")
 WITH_ARGUMENT["offload"] = (_offload, "a")

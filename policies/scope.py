@@ -11,7 +11,7 @@ from remat.decisions import SAVE, Decision, Policy, RegionView
 from remat.errors import PolicyError
 from remat.ir.program import Equation, Value
 from remat.policies.algebra import Combinable, inner_text
-from remat.policies.parse import WITH_ARGUMENT, parse
+from remat.policies.parse import WITH_ARGUMENT, parse, text_or_quoted
 
 
 @dataclass(frozen=True)
@@ -25,9 +25,20 @@ class Within(Combinable):
     scope: str
     policy: Policy
 
+    def __post_init__(self) -> None:
+        if not self.scope:
+            raise PolicyError(
+                "the scope of within is empty. Give a part of a jax.named_scope path or a function's name."
+            )
+
     def decide(self, view: RegionView) -> dict[Value, Decision]:
-        inside = [e for e in view.equations if self.contains(e)]
-        return self.policy.decide(dataclasses.replace(view, equations=inside))
+        return self.policy.decide(self._inside(view))
+
+    def _inside(self, view: RegionView) -> RegionView:
+        return dataclasses.replace(view, equations=[e for e in view.equations if self.contains(e)])
+
+    def parts(self, view: RegionView) -> list[tuple[Policy, RegionView]]:
+        return [(self.policy, self._inside(view))]
 
     def contains(self, equation: Equation) -> bool:
         if f"/{self.scope}/" in f"/{equation.source.scope}/":
@@ -40,7 +51,7 @@ class Within(Combinable):
         return getattr(self.policy, "mentioned_names", frozenset())
 
     def __str__(self) -> str:
-        return f"within:{self.scope}:{inner_text(self.policy)}"
+        return f"within:{text_or_quoted(self.scope)}:{inner_text(self.policy)}"
 
 
 @dataclass(frozen=True)
@@ -51,8 +62,13 @@ class ScanBody(Combinable):
 
     def decide(self, view: RegionView) -> dict[Value, Decision]:
         outside = {v: SAVE for e in view.equations if e not in view.in_loops for v in e.outputs}
-        inside = [e for e in view.equations if e in view.in_loops]
-        return {**outside, **self.policy.decide(dataclasses.replace(view, equations=inside))}
+        return {**outside, **self.policy.decide(self._inside(view))}
+
+    def _inside(self, view: RegionView) -> RegionView:
+        return dataclasses.replace(view, equations=[e for e in view.equations if e in view.in_loops])
+
+    def parts(self, view: RegionView) -> list[tuple[Policy, RegionView]]:
+        return [(self.policy, self._inside(view))]
 
     @property
     def mentioned_names(self) -> frozenset[Any]:
@@ -93,14 +109,5 @@ def scan_body(policy: Any) -> ScanBody:
     return ScanBody(parse(policy))
 
 
-def _within(text: str) -> Within:
-    scope, _, policy = text.partition(":")
-    if not scope or not policy:
-        raise PolicyError(
-            f"'within' needs a scope and a policy, such as 'within:attention:dots', but got 'within:{text}'."
-        )
-    return within(scope, parse(policy))
-
-
-WITH_ARGUMENT["within"] = (_within, "attention:dots")
-WITH_ARGUMENT["scan_body"] = (lambda text: scan_body(parse(text)), "dots")
+WITH_ARGUMENT["within"] = (lambda reader: within(reader.scope(), reader.single()), "attention:dots")
+WITH_ARGUMENT["scan_body"] = (lambda reader: scan_body(reader.single()), "dots")

@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from remat.decisions import SAVE, Decision, Policy, RegionView, Save
-from remat.ir.linearized import Linearized
 from remat.ir.ops import Op
 from remat.ir.program import Equation, Value
 from remat.ir.traits import is_memory_bound
@@ -32,6 +31,9 @@ class Substituting(Combinable):
     def decide(self, view: RegionView) -> dict[Value, Decision]:
         return substituted(self.policy.decide(view), view)
 
+    def parts(self, view: RegionView) -> list[tuple[Policy, RegionView]]:
+        return [(self.policy, view)]
+
     @property
     def mentioned_names(self) -> frozenset[Any]:
         return getattr(self.policy, "mentioned_names", frozenset())
@@ -46,10 +48,9 @@ def substituted(
     """The decisions with later values in place of earlier ones that only serve to rebuild them by a cheap operation."""
     decisions = dict(decisions)
     uses = view.program.use_counts
-    excluded = _beyond_names(view.program) if view.by_name else set[Value]()
     for equation in view.equations:
         replaced = _replaceable(equation, decisions, uses) if is_cheap(equation.op) else []
-        if replaced and excluded.isdisjoint(equation.outputs):
+        if replaced:
             for value in replaced:
                 del decisions[value]
             decisions[equation.outputs[0]] = SAVE
@@ -71,17 +72,6 @@ def _replaceable(equation: Equation, decisions: dict[Value, Decision], uses: Cou
     ]
 
 
-def _beyond_names(program: Linearized) -> set[Value]:
-    """Values that JAX does not keep by a name: coefficients, and results that their own derivative reads."""
-    found: set[Value] = set()
-    for level in program.levels():
-        for derivation in level.derivations:
-            found.update(v for e in derivation.coefficients for v in e.outputs)
-            read = {a for e in (*derivation.coefficients, *derivation.linear) for a in e.inputs}
-            found.update(a for a in derivation.outputs if isinstance(a, Value) and a in read)
-    return found
-
-
 def substituting(policy: Any) -> Substituting:
     """Change a policy so that it keeps a later value in place of an earlier one that only serves to rebuild it.
 
@@ -94,4 +84,4 @@ def substituting(policy: Any) -> Substituting:
     return Substituting(parse(policy))
 
 
-WITH_ARGUMENT["substituting"] = (lambda text: substituting(parse(text)), "dots")
+WITH_ARGUMENT["substituting"] = (lambda reader: substituting(reader.single()), "dots")

@@ -3,6 +3,8 @@
 Public names are re-exported here; the one-page map of the package is ARCHITECTURE.md.
 """
 
+from types import ModuleType as _ModuleType
+
 from remat import policies as policies
 from remat.autodiff import grad as grad
 from remat.autodiff import jvp as jvp
@@ -13,9 +15,14 @@ from remat.checkpoint import checkpoint as checkpoint
 from remat.checkpoint import checkpoint as remat  # noqa: F401
 from remat.checkpoint import checkpoint_name as checkpoint_name
 from remat.checkpoint import checkpoint_name as name  # noqa: F401
+from remat.custom_rules.custom_gradient import custom_gradient as custom_gradient
+from remat.custom_rules.custom_vjp import custom_vjp as custom_vjp
+from remat.custom_rules.numerical import check_grads as check_grads
+from remat.errors import OverriddenPolicyWarning as OverriddenPolicyWarning
 from remat.errors import RematError as RematError
 from remat.errors import RematWarning as RematWarning
 from remat.errors import UnknownNameWarning as UnknownNameWarning
+from remat.errors import UselessPolicyWarning as UselessPolicyWarning
 from remat.inspect.requirements import Requirements as Requirements
 from remat.inspect.requirements import requirements as requirements
 from remat.inspect.residuals import Residual as Residual
@@ -31,3 +38,14 @@ from remat.report.show import print_saved_residuals as print_saved_residuals
 from remat.trace import trace as trace
 
 __version__ = "0.1.0"
+
+__all__ = sorted(  # pyright: ignore[reportUnsupportedDunderAll]
+    key
+    for key, value in globals().items()
+    if key == "policies" or not (key.startswith("_") or isinstance(value, _ModuleType))
+)
+
+
+def __dir__() -> list[str]:
+    """The public names, without the modules that they are in."""
+    return [*__all__, "__version__"]

@@ -29,6 +29,7 @@ from remat.region_primitive import Marks
 from remat.regions import Call
 from remat.signature import call_text, flatten_arguments, is_array, leaf_text
 from remat.statics import Statics
+from remat.trace import ValueNeeded, values_at_hand
 from remat.transforms import region_derivative  # noqa: F401  (gives regions their derivative)
 
 source_info_util.register_exclusion(__file__)  # a name is reported at the line that gives it
@@ -195,6 +196,8 @@ def _call_region(
 ) -> Any:
     """Bind the region for one call."""
     args, kwargs = statics.wrap(args, kwargs)
+    if values_at_hand.get() and statics.are_traced(args, kwargs):
+        raise ValueNeeded("a static argument of a checkpoint")
     arguments = flatten_arguments(fun, args, kwargs).with_static(numbers_in_modules((args, kwargs)))
     flags = prevent_cse if isinstance(prevent_cse, bool) else _flags_of_leaves(prevent_cse, args, arguments)
     with_jax = functools.partial(jax.checkpoint, policy=jax_policy(policy), prevent_cse=flags)

@@ -166,8 +166,8 @@ def policy_forms() -> dict[str, str]:
     """How to write each policy, and in one line what it keeps."""
     plain = {str(policy): (str(policy), policy) for policy in WORDS.values()}
     others = {
-        f"{word}:" if word in plain else word: (f"{word}:{example}", make(example))
-        for word, (make, example) in WITH_ARGUMENT.items()
+        f"{word}:" if word in plain else word: (f"{word}:{example}", parse(f"{word}:{example}"))
+        for word, (_, example) in WITH_ARGUMENT.items()
     }
     known = plain | others
     order = dict.fromkeys([*(word for word in MEANINGS if word in known), *known])

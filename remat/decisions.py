@@ -7,10 +7,9 @@ pass. That a value may be kept never forces keeping it: what the backward does n
 from __future__ import annotations
 
 import reprlib
-import weakref
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence, Set
 from dataclasses import dataclass
-from types import FunctionType
+from types import FunctionType, ModuleType
 from typing import Any, Protocol, runtime_checkable
 
 import jax
@@ -19,7 +18,7 @@ from jax.ad_checkpoint import Recompute as JaxRecompute
 from jax.ad_checkpoint import Saveable as JaxSaveable
 
 from remat import jax_compat
-from remat.errors import PolicyTypeError
+from remat.errors import PolicyError, PolicyTypeError
 from remat.ir.linearized import Linearized
 from remat.ir.ops import Name, Primitive
 from remat.ir.program import Equation, Value
@@ -52,16 +51,22 @@ SAVE, RECOMPUTE = Save(), Recompute()
 class RegionView:
     """What a policy sees: the primal and coefficient equations of one outermost checkpoint region, those inside its
     loops, branches and nested regions included; which of them are inside loops; and the linearized program around.
-
-    `by_name` says that JAX is going to carry the decisions out: it keeps a value by a name on it, which reaches neither
-    coefficients nor what an operation's own derivative reads of its result.
     """
 
     region: Region
     equations: Sequence[Equation]
     in_loops: frozenset[Equation]
     program: Linearized
-    by_name: bool = False
+
+    @property
+    def place(self) -> str:
+        """Where the region is, for messages: ` of FUNCTION`, ` at FILE:LINE`, or ` around` its first equation."""
+        if self.region.function:
+            return f" of {self.region.function}"
+        if self.region.source.text:
+            return f" at {self.region.source.text}"
+        inside = next((e.source.text for e in self.equations if e.source.text), "")
+        return inside and f" around {inside}"
 
 
 @runtime_checkable
@@ -120,6 +125,17 @@ class JaxPolicy:
         found = jax_compat.policy_names(self.callable)
         return frozenset().union(*found) if found else frozenset()
 
+    @property
+    def offloaded_names(self) -> frozenset[Any]:
+        """Names of values that the user is told of when they are kept in place."""
+        found = jax_compat.policy_names(self.callable)
+        return found[1] if found else frozenset()
+
+    @property
+    def is_about_products(self) -> bool:
+        """Whether the user is told when it keeps none of the products that it sees."""
+        return self.callable is jax.checkpoint_policies.dots_with_no_batch_dims_saveable
+
     def __str__(self) -> str:
         return getattr(self.callable, "__qualname__", repr(self.callable)).replace(".<locals>.policy", "")
 
@@ -143,8 +159,13 @@ def decision_of(answer: Any, policy: JaxPolicy, equation: Equation) -> Decision:
     )
 
 
-def checked_decisions(answer: Any, policy: Policy) -> dict[Value, Decision]:
-    """What a policy's `decide` answered, if it is a dictionary from values to decisions."""
+def checked_decisions(policy: Policy, view: RegionView) -> dict[Value, Decision]:
+    """What a policy decides about a region.
+
+    **Raises** `PolicyTypeError` if it is no dictionary from values to decisions, `PolicyError` if it decides about a
+    value that the region does not compute.
+    """
+    answer: Any = policy.decide(view)
     if not isinstance(answer, dict):
         raise PolicyTypeError(
             f"decide of the policy {policy} returned {reprlib.repr(answer)} of type {type(answer).__name__}. It must "
@@ -157,22 +178,32 @@ def checked_decisions(answer: Any, policy: Policy) -> dict[Value, Decision]:
             f"{reprlib.repr(wrong[1])}. Its keys must be values of the program, and what it says about them Save, "
             "Recompute or Offload."
         )
+    foreign = answer.keys() - {v for e in view.equations for v in e.outputs}
+    if foreign:
+        raise PolicyError(_foreign_text(foreign, policy, view))
     return answer
 
 
-_ORIGINS: dict[int, tuple[weakref.ref[Any], Policy]] = {}
-"""By identity: in jax 0.10, policies of equal names are equal, and one must not be forgotten along with another."""
+def _foreign_text(foreign: Set[Value], policy: Policy, view: RegionView) -> str:
+    found = next((e for e in view.program.all_equations() if not foreign.isdisjoint(e.outputs)), None)
+    what = f"the result of {found.op.name} from {found.source.text or 'an unknown line'}" if found else "an input"
+    return (
+        f"the policy {policy} of the checkpoint{view.place} decided about {len(foreign)} "
+        f"value{'s' if len(foreign) > 1 else ''} that its region does not compute, such as {what}. A policy decides "
+        "about the outputs of view.equations and nothing else; leave the others out of the dictionary."
+    )
 
 
-def remember_origin(jax_policy: Any, policy: Policy) -> Any:
-    """Record which of our policies a policy object handed to `jax.checkpoint` stands for."""
-    key, origins = id(jax_policy), _ORIGINS
-    origins[key] = weakref.ref(jax_policy, lambda _: origins.pop(key, None)), policy
-    return jax_policy
+_EQUIVALENTS: list[tuple[Any, Policy]] = []
+
+
+def stands_for(theirs: Any, ours: Policy) -> None:
+    """Note that an object of `jax.checkpoint_policies` means the same as a policy of ours."""
+    _EQUIVALENTS.append((theirs, ours))
 
 
 def as_policy(policy: Any) -> Policy:
-    """Ours as they are; objects we handed to JAX back to ours; JAX's own and bare callables wrapped.
+    """Ours as they are; JAX's own and bare callables wrapped.
 
     **Raises** `PolicyTypeError` for anything else, with advice for the usual slips.
     """
@@ -185,6 +216,11 @@ def as_policy(policy: Any) -> Policy:
         raise PolicyTypeError(
             f"the class {policy.__name__} is no policy, but its instances may be: write {policy.__name__}(...)."
         )
+    if isinstance(policy, ModuleType):
+        raise PolicyTypeError(
+            f"the module {policy.__name__} is no policy. Give a member of remat.policies, such as policies.dots or "
+            "policies.names('a', 'b'), or its string form, such as 'dots' or 'names:a,b'."
+        )
     if not (isinstance(policy, Policy) or callable(policy)):
         raise PolicyTypeError(
             f"{policy!r} is no policy. Give a member of remat.policies, a string such as 'dots' or 'names:a,b', "
@@ -192,8 +228,7 @@ def as_policy(policy: Any) -> Policy:
         )
     if isinstance(policy, Policy):
         return policy
-    reference, origin = _ORIGINS.get(id(policy), (None, None))
-    return origin if origin is not None and reference is not None and reference() is policy else JaxPolicy(policy)
+    return next((ours for theirs, ours in _EQUIVALENTS if theirs is policy), None) or JaxPolicy(policy)
 
 
 JAX_CONSTRUCTORS = (

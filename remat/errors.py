@@ -6,6 +6,8 @@ error that JAX raises in the same situation, so that code written against JAX ke
 
 from __future__ import annotations
 
+from jax.errors import UnexpectedTracerError
+
 
 class RematError(Exception):
     """Base of all errors that remat raises."""
@@ -21,6 +23,10 @@ class ArgumentError(RematError, ValueError):
 
 class ArgumentTypeError(RematError, TypeError):
     """An argument has a type that is not allowed."""
+
+
+class MissingArgumentError(ArgumentError, TypeError):
+    """An argument that was to be differentiated was not passed by position."""
 
 
 class PolicyError(RematError, ValueError):
@@ -39,9 +45,56 @@ class ReverseModeError(RematError, ValueError):
     """A loop of unknown length stands in the way of reverse-mode differentiation."""
 
 
+class RuleError(RematError, ValueError):
+    """A rule of a custom derivative returned cotangents of the wrong shape or dtype."""
+
+
+class RuleTypeError(RematError, TypeError):
+    """A rule of a custom derivative returned something of the wrong structure, or results of other types."""
+
+
+class MissingRuleError(RematError, AttributeError):
+    """A function with custom derivatives was called before it got its rules."""
+
+
+class ForwardModeError(RematError, TypeError):
+    """A function with only a reverse-mode derivative was differentiated in forward mode."""
+
+    @classmethod
+    def of(cls, function: str) -> ForwardModeError:
+        return cls(
+            f"can't apply forward-mode differentiation (jvp) to the custom_vjp function {function}: its rules only say "
+            "how to go backward. Use grad or vjp, or define the function with jax.custom_jvp."
+        )
+
+
+class ClosedOverError(RematError, UnexpectedTracerError):
+    """A function with custom derivatives was differentiated with respect to a value that it closes over."""
+
+    @classmethod
+    def of(cls, function: str) -> ClosedOverError:
+        return cls(
+            f"the custom_vjp function {function} was differentiated with respect to a value that it closes over. Its "
+            "rules only give cotangents for its arguments. Pass the value as an argument and let bwd return a "
+            "cotangent for it, or put jax.lax.stop_gradient on it."
+        )
+
+
+class NondiffTracerError(RematError, UnexpectedTracerError):
+    """An argument that is declared to be a Python value has a JAX tracer in it."""
+
+
 class RematWarning(UserWarning):
     """Base of all warnings that remat gives."""
 
 
 class UnknownNameWarning(RematWarning):
     """A policy asks for a name that the function never uses."""
+
+
+class UselessPolicyWarning(RematWarning):
+    """A policy does nothing of what it is for: it keeps none of the products that it sees, or moves nothing away."""
+
+
+class OverriddenPolicyWarning(RematWarning):
+    """A policy around checkpoints keeps more than their own policies would."""

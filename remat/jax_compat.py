@@ -8,7 +8,9 @@ a scan by trees (`ft_in`) instead of counts. All of this is read through public 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import contextlib
+import dataclasses
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -18,11 +20,13 @@ from jax.ad_checkpoint import checkpoint_name
 from jax.extend import core as jex_core
 from jax.extend import source_info_util
 from jax.extend.core.primitives import jit_p, name_p
+from jax.interpreters.ad import zeros_like_aval
 
 __all__ = [
     "bind",
     "checkpoint_name",
     "dots_primitive_names",
+    "has_batch_dims",
     "jit_p",
     "name_p",
     "optimization_barrier",
@@ -33,6 +37,7 @@ __all__ = [
 ]
 
 Literal = jex_core.Literal
+Tracer = jax.core.Tracer
 
 CALLS = frozenset({"jit", "pjit", "closed_call", "core_call", "call", "eval_jaxpr", "core_closed_call", "remat_call"})
 CHECKPOINTS = frozenset({"remat2", "checkpoint", "remat"})
@@ -41,7 +46,30 @@ CUSTOM_JVPS = frozenset({"custom_jvp_call"})
 HIGH_NAMES = frozenset({"CheckpointName", "CheckpointNameFwd"})
 HIGH_CHECKPOINTS = frozenset({"RematTraced"})
 
-dots_primitive_names = frozenset({"dot_general", "conv_general_dilated", "scaled_matmul_wrapper"})
+CUSTOM_RULE = "remat_custom_vjp"
+"""The name of our own primitive, see `remat.custom_rules.primitive`."""
+
+dots_primitive_names = frozenset(
+    "dot_general ragged_dot_general scaled_dot scaled_matmul scaled_matmul_wrapper symmetric_product "
+    "bcoo_dot_general bcsr_dot_general conv_general_dilated".split()
+)
+"""Products and convolutions, by the names that equations show."""
+
+
+def has_batch_dims(name: str, types: Any, params: dict[str, Any]) -> bool:
+    """Whether the product `name` of operands of these types has batch dimensions.
+
+    For a ragged product they are those of the `dot_general` it generalises: rows that are multiplied by the matrix of
+    their group have none. Scaled products always have one, which is of size one where there is nothing to batch.
+    """
+    if name == "ragged_dot_general":
+        params = {"dimension_numbers": params["ragged_dot_dimension_numbers"].dot_dimension_numbers}
+    if "dimension_numbers" in params:
+        _, (left, right) = params["dimension_numbers"]
+        return bool(left or right)
+    if name == "symmetric_product":
+        return len(types[0].shape) > 2
+    return types[0].shape[0] != 1
 
 
 class Opened(NamedTuple):
@@ -69,7 +97,8 @@ def unwrap(jaxpr: Any) -> Opened:
 def kind_of(equation: Any) -> tuple[str, dict[str, Any]]:
     """What an equation is to us, with its parameters.
 
-    Kinds: `name`, `call`, `checkpoint`, `scan`, `cond`, `while`, or `primitive` for everything else.
+    Kinds: `name`, `call`, `checkpoint`, `custom_rule`, `scan`, `cond`, `while`, `shard_map`, or `primitive` for
+    everything else (also for a shard_map with side effects).
     """
     name, params = equation.primitive.name, equation.params
     if name == "call_hi_primitive":
@@ -87,11 +116,13 @@ def kind_of(equation: Any) -> tuple[str, dict[str, Any]]:
         return "call", {**params, "jaxpr": inner}
     if name in CHECKPOINTS:
         return "checkpoint", params
+    if name == CUSTOM_RULE:
+        return "custom_rule", params
     if name == REGION:
         marks = params["marks"]
-        own = {"policy": marks.policy, "prevent_cse": marks.prevent_cse}
+        own = {"policy": marks.policy, "prevent_cse": marks.prevent_cse, "function": dict(params["call"])["name"]}
         return "call" if marks.transparent else "checkpoint", {**params, **own}
-    if name in ("scan", "cond", "while"):
+    if name in ("scan", "cond", "while") or (name == "shard_map" and not effects_of(equation)):
         return name, params
     return "primitive", params
 
@@ -106,9 +137,44 @@ def depends_on(jaxpr: Any, roots: Sequence[bool]) -> list[bool]:
     return [not isinstance(a, Literal) and a in reached for a in opened.outputs]
 
 
+def is_mostly_a_call(jaxpr: Any) -> bool:
+    """Whether most equations of a jaxpr are in one call of a jitted function, also in a region or a function with rules
+    of its own. (Functions of `jax.numpy` call small ones.)"""
+    return 2 * _largest_call(jaxpr) > equation_count(jaxpr)
+
+
+def _largest_call(jaxpr: Any) -> int:
+    found = [
+        equation_count(inner) if equation.primitive.name in ("jit", "pjit") else _largest_call(inner)
+        for equation in unwrap(jaxpr).equations
+        for inner in _called(equation)
+    ]
+    return max(found, default=0)
+
+
+def equation_count(jaxpr: Any) -> int:
+    """How many equations a jaxpr has, those of called functions and regions included."""
+    equations = unwrap(jaxpr).equations
+    return len(equations) + sum(equation_count(inner) for e in equations for inner in _called(e))
+
+
+def _called(equation: Any) -> list[Any]:
+    """The jaxpr that an equation calls once, as it is."""
+    kind, params = kind_of(equation)
+    if kind not in ("call", "checkpoint", "custom_rule") and "custom_" not in equation.primitive.name:
+        return []
+    inner = params.get("jaxpr", params.get("call_jaxpr"))
+    return [] if inner is None else [inner]
+
+
 def spmd_axis(axis: Any) -> Any:
     """The `spmd_axis_name` of a mapped axis."""
     return axis.spmd_name
+
+
+def effects_of(equation: Any) -> frozenset[Any]:
+    """The side effects of an equation. That a collective needs the names of mesh axes is none."""
+    return frozenset(e for e in equation.effects if type(e).__name__ != "NamedAxisEffect")
 
 
 def scan_counts(params: dict[str, Any]) -> tuple[int, int]:
@@ -143,28 +209,108 @@ def inner_primitives(params: dict[str, Any]) -> frozenset[str]:
 def bind(primitive: Any, inputs: Any, params: dict[str, Any], info: Any = None, context: Any = None) -> list[Any]:
     """Apply a primitive to arrays or tracers, keeping the user's source line and name scope on the new equation."""
     parameters = primitive.get_bind_params(params)
-    if info is not None:
-        stack = source_info_util.current_name_stack() + info.name_stack
-        with source_info_util.user_context(info.traceback, name_stack=stack):
-            if context is not None:
-                with context.manager:
-                    out = primitive.bind(*inputs, **parameters)
-            else:
-                out = primitive.bind(*inputs, **parameters)
-    else:
+    where = contextlib.nullcontext() if info is None else with_source(info)
+    with where, contextlib.nullcontext() if context is None else context.manager:
         out = primitive.bind(*inputs, **parameters)
     return list(out) if primitive.multiple_results else [out]
 
 
-def evaluate_jaxpr(jaxpr: Any, inputs: Any) -> list[Any]:
-    """Apply a closed jaxpr to arrays or tracers by binding its equations again."""
-    return list(jax.core.eval_jaxpr(getattr(jaxpr, "jaxpr", jaxpr), jaxpr.consts, *inputs))
+def evaluate_jaxpr(jaxpr: Any, inputs: Any, constants: Any = None) -> list[Any]:
+    """Apply a closed jaxpr to arrays or tracers by binding its equations again; `constants` in place of its own."""
+    given = jaxpr.consts if constants is None else constants
+    return list(jax.core.eval_jaxpr(getattr(jaxpr, "jaxpr", jaxpr), given, *inputs))
 
 
 def with_source(info: Any) -> Any:
     """A context in which JAX records `info` as the place that equations come from."""
     stack = source_info_util.current_name_stack() + info.name_stack
     return source_info_util.user_context(info.traceback, name_stack=stack)
+
+
+def on_mesh_of(types: Iterable[Any]) -> Any:
+    """A context in which values of these types may be computed: code that is inlined out of `jax.sharding.auto_axes`
+    has types on another mesh than its surroundings."""
+    meshes = (getattr(getattr(type, "sharding", None), "mesh", None) for type in types)
+    mesh = next((m for m in meshes if m is not None and not m.empty), None)
+    if mesh is None:
+        return contextlib.nullcontext()
+    current = jax.sharding.get_abstract_mesh()
+    if mesh == current or (mesh.are_all_axes_auto and (current.empty or current.are_all_axes_auto)):
+        return contextlib.nullcontext()
+    return jax.sharding.use_abstract_mesh(mesh)
+
+
+def shard_map(fun: Callable[..., Any], op: Any) -> Callable[..., Any]:
+    """The function on every device, as a `ShardMap` says; it returns a tuple."""
+
+    def called(*inputs: Any) -> tuple[Any, ...]:
+        mapped = jax.shard_map(
+            fun,
+            mesh=op.mesh,
+            in_specs=op.in_specs,
+            out_specs=op.out_specs,
+            axis_names=op.axes,
+            check_vma=op.check_vma,
+        )
+        with contextlib.nullcontext() if op.context is None else op.context.manager:
+            return mapped(*inputs)
+
+    return called
+
+
+def inside_shard_map(op: Any, fun: Callable[[], Any]) -> Any:
+    """What `fun` returns when it is called where the mesh axes of a `ShardMap` are known, as rules of collectives need
+    it."""
+    results: list[Any] = []
+
+    def body() -> tuple[()]:
+        results.append(fun())
+        return ()
+
+    jax.eval_shape(shard_map(body, dataclasses.replace(op, in_specs=(), out_specs=())))
+    return results[0]
+
+
+def spec_of_parts(op: Any, axes: Collection[Any], type: Any) -> Any:
+    """The spec that joins values of the body of a `ShardMap` over these axes along their first dimension; of devices
+    that are known to hold the same one (`check_vma`), it takes one."""
+    kind = type.manual_axis_type
+    axes = tuple(a for a in op.mesh.axis_names if a in axes and (not op.check_vma or a in kind.varying))
+    reductions = {"unreduced": kind.unreduced, "reduced": kind.reduced} if op.check_vma else {}
+    reductions = {k: v for k, v in reductions.items() if v}
+    return jax.sharding.PartitionSpec(*((axes,) if axes else ()), **reductions)
+
+
+def joined_type(op: Any, type: Any, spec: Any) -> Any:
+    """The type, outside a `ShardMap`, of what its body returns with this type and spec."""
+    with contextlib.nullcontext() if op.context is None else op.context.manager:
+        return type.unshard(op.mesh, op.check_vma, spec)
+
+
+def zeros_of(type: Any) -> Any:
+    """Zeros of a whole type: shape, dtype, weak type, sharding, memory, and how they vary over the mesh axes that are
+    manual (those of `shard_map`)."""
+    with on_mesh_of([type]):
+        zeros = zeros_like_aval(type)
+        kind = getattr(type, "manual_axis_type", None)
+        if kind is not None and kind.reduced:
+            zeros = jax.lax.pcast(zeros, tuple(kind.reduced), to="reduced")
+        if kind is not None and kind.unreduced:
+            axes = tuple(kind.unreduced)
+            zeros = jax.lax.pcast(jax.lax.pcast(zeros, axes, to="varying"), axes, to="unreduced")
+        space = getattr(type, "memory_space", None)
+        return zeros if space == jax.typeof(zeros).memory_space else move(zeros, space)
+
+
+def tangent_type(type: Any) -> Any:
+    """The type of tangents of values of this type."""
+    return type.to_tangent_aval() if hasattr(type, "to_tangent_aval") else type
+
+
+def cotangent_type(type: Any) -> Any:
+    """The type of cotangents of values of this type, or of their tangents: what is `reduced` over mesh axes has a
+    cotangent that is still to be reduced over them."""
+    return type.to_ct_aval() if hasattr(type, "to_ct_aval") else tangent_type(type)
 
 
 def optimization_barrier(inputs: list[Any]) -> list[Any]:
@@ -182,6 +328,11 @@ def optimization_barrier(inputs: list[Any]) -> list[Any]:
         for i, x in zip(places, jax.lax.optimization_barrier(tuple(inputs[i] for i in places)), strict=True):
             results[i] = x
     return results
+
+
+def is_barrier(primitive: Any) -> bool:
+    """Whether a primitive is an optimization barrier."""
+    return primitive.name == "optimization_barrier"
 
 
 HOST_KINDS = ("pinned_host", "unpinned_host")
@@ -229,30 +380,13 @@ def policy_names(policy: Callable[..., Any]) -> tuple[frozenset[Any], frozenset[
 
 def stacked_type(type: Any, length: int) -> Any:
     """The type of `length` values of this type along a new leading axis."""
-    shape = (length, *type.shape)
-    sharding = getattr(type, "sharding", None)
-    mesh = getattr(sharding, "mesh", None)
-    if sharding is not None and mesh is not None and not mesh.empty:
-        spec = jax.sharding.PartitionSpec(None, *sharding.spec)
-        return type.update(shape=shape, sharding=sharding.update(spec=spec), weak_type=False)
-    return type.update(shape=shape, weak_type=False)
+    return type.inc_rank(length, 0).update(weak_type=False)
 
 
 def reduce_precision(dtype: Any) -> tuple[Any, dict[str, Any]]:
     """The primitive and parameters that round to a floating point type."""
     info = jnp.finfo(dtype)
     return jex_core.primitives.reduce_precision_p, {"exponent_bits": info.nexp, "mantissa_bits": info.nmant}
-
-
-def policies_are_filtered() -> bool:
-    """Whether JAX asks callable policies about some primitives only (jax_remat3), so that others cannot be kept."""
-    return bool(getattr(jax.config, "jax_remat3", False))
-
-
-class GeneratedName(str):
-    """A name that remat gave to a value, to tell JAX to keep it; it does not count as a user's name."""
-
-    __slots__ = ()
 
 
 def with_constraints(params: dict[str, Any]) -> Any:
@@ -276,11 +410,6 @@ def _constrain(x: Any, sharding: Any) -> Any:
 def orders_by_barriers() -> bool:
     """Whether XLA's CPU compiler lets optimization barriers decide the order of work (that of jax 0.10 does not)."""
     return jax.__version_info__ >= (0, 12)
-
-
-def zeros_of(type: Any) -> Any:
-    """Zeros of that type."""
-    return jnp.zeros(type.shape, type.dtype)
 
 
 def is_reference(x: Any) -> bool:

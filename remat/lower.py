@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import enum
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import jax
@@ -16,6 +16,7 @@ import jax.numpy as jnp
 from jax import dtypes, lax
 
 from remat import jax_compat
+from remat.custom_rules.primitive import bind_jaxpr
 from remat.decisions import as_policy
 from remat.errors import ArgumentError, ArgumentTypeError
 from remat.ir.ops import (
@@ -24,10 +25,12 @@ from remat.ir.ops import (
     Call,
     Checkpoint,
     Cond,
+    CustomRule,
     Name,
     Op,
     Primitive,
     Scan,
+    ShardMap,
     ToMemory,
     While,
     Zeros,
@@ -125,7 +128,11 @@ def evaluate(program: Program, inputs: Sequence[Any]) -> list[Any]:
     last_use = _last_uses(program)
     for i, equation in enumerate(program.equations):
         arguments = [a.value if isinstance(a, Literal) else env[a] for a in equation.inputs]
-        results = lower_rules[type(equation.op)](equation.op, equation, arguments)
+        again = (
+            equation.source.is_recomputed
+        )  # the name scope by which profilers group what JAX's checkpoint recomputes
+        with jax.named_scope("rematted_computation") if again else contextlib.nullcontext():
+            results = lower_rules[type(equation.op)](equation.op, equation, arguments)
         env.update(zip(equation.outputs, results, strict=True))
         for value in last_use.get(i, ()):
             env.pop(value, None)
@@ -150,7 +157,11 @@ def _as_array(literal: Literal) -> Any:
 
 
 def _primitive(op: Primitive, equation: Equation, inputs: list[Any]) -> list[Any]:
-    return jax_compat.bind(op.primitive, inputs, op.params, equation.source.info, op.context)
+    info = equation.source.info
+    if op.context is not None:
+        return jax_compat.bind(op.primitive, inputs, op.params, info, op.context)
+    with _mesh(equation):
+        return jax_compat.bind(op.primitive, inputs, op.params, info)
 
 
 def _name(op: Name, equation: Equation, inputs: list[Any]) -> list[Any]:
@@ -158,10 +169,18 @@ def _name(op: Name, equation: Equation, inputs: list[Any]) -> list[Any]:
         return [jax_compat.checkpoint_name(inputs[0], op.tag)]
 
 
-def _at(equation: Equation) -> Any:
-    """A context in which JAX records the user's line for what is bound; without it, lines of this file."""
+@contextlib.contextmanager
+def _at(equation: Equation) -> Iterator[None]:
+    """A context in which JAX records the user's line for what is bound (without it, lines of this file), and on the
+    mesh that the results are on."""
     info = equation.source.info
-    return contextlib.nullcontext() if info is None else jax_compat.with_source(info)
+    source = contextlib.nullcontext() if info is None else jax_compat.with_source(info)
+    with source, _mesh(equation):
+        yield
+
+
+def _mesh(equation: Equation) -> Any:
+    return jax_compat.on_mesh_of(v.type for v in equation.outputs)
 
 
 def _call(op: Call, equation: Equation, inputs: list[Any]) -> list[Any]:
@@ -181,17 +200,26 @@ def _checkpoint(op: Checkpoint, equation: Equation, inputs: list[Any]) -> list[A
         return bind_region(jax.jit(region), inputs, Marks(policy, op.prevent_cse))
 
 
+def _custom_rule(op: CustomRule, equation: Equation, inputs: list[Any]) -> list[Any]:
+    with _at(equation):
+        jaxpr = jax.make_jaxpr(lambda *xs: evaluate(op.program, xs))(*op.program.input_types)
+        return bind_jaxpr(jaxpr, inputs, op.rules, op.constant_count)
+
+
 def _scan(op: Scan, equation: Equation, inputs: list[Any]) -> list[Any]:
     k, n = op.constant_count, op.constant_count + op.carry_count
     constants, carry, slices = inputs[:k], inputs[k:n], inputs[n:]
+    count, length = len(slices), op.length
+    if not isinstance(length, int):  # a symbolic length is only known to JAX from an array
+        slices, length = [*slices, jnp.zeros((length, 0))], None
 
     def body(carry: list[Any], slices: list[Any]) -> tuple[list[Any], list[Any]]:
-        results = evaluate(op.body, [*constants, *carry, *slices])
+        results = evaluate(op.body, [*constants, *carry, *slices[:count]])
         return results[: op.carry_count], results[op.carry_count :]
 
     carry = [_typed(x, v.type) for x, v in zip(carry, op.body.inputs[k:n], strict=True)]
     with _at(equation):
-        final, stacked = lax.scan(body, carry, slices, length=op.length, reverse=op.reverse, unroll=op.unroll)
+        final, stacked = lax.scan(body, carry, slices, length=length, reverse=op.reverse, unroll=op.unroll)
     return [*final, *stacked]
 
 
@@ -206,9 +234,22 @@ def _cond(op: Cond, equation: Equation, inputs: list[Any]) -> list[Any]:
     if len(branches) == 1:
         return branches[0](*operands)
     with _at(equation):
+        if op.platforms is not None:
+            return _of_platform(op.platforms, branches, operands)
         if len(branches) == 2:
             return lax.cond(index != 0, branches[1], branches[0], *operands)
         return lax.switch(index, branches, *operands)
+
+
+def _of_platform(platforms: Sequence[Any], branches: Sequence[Any], operands: list[Any]) -> list[Any]:
+    """Only the branch of the platform that is compiled for is lowered; JAX finds its number again."""
+    default, named = None, {}
+    for names, branch in zip(platforms, branches, strict=True):
+        if names is None:
+            default = branch
+        else:
+            named.update(dict.fromkeys(names, branch))
+    return lax.platform_dependent(*operands, default=default, **named)
 
 
 def _while(op: While, equation: Equation, inputs: list[Any]) -> list[Any]:
@@ -239,15 +280,24 @@ def _where(flags: Any, new: Any, old: Any) -> Any:
     return jnp.where(jnp.reshape(flags, flags.shape + (1,) * (jnp.ndim(old) - flags.ndim)), new, old)
 
 
+def _shard_map(op: ShardMap, equation: Equation, inputs: list[Any]) -> list[Any]:
+    def body(*parts: Any) -> tuple[Any, ...]:
+        return tuple(evaluate(op.body, parts))
+
+    with _at(equation):
+        return list(jax_compat.shard_map(body, op)(*inputs))
+
+
 def _to_memory(op: ToMemory, equation: Equation, inputs: list[Any]) -> list[Any]:
-    return [jax_compat.to_memory(inputs[0], op.kind)]
+    with _mesh(equation):
+        return [jax_compat.to_memory(inputs[0], op.kind)]
 
 
 def _zeros(op: Zeros, equation: Equation, inputs: list[Any]) -> list[Any]:
     type = op.type
     if dtypes.issubdtype(type.dtype, dtypes.prng_key):
         return [_zero_keys(type)]
-    return [jnp.zeros(type.shape, type.dtype)]
+    return [jax_compat.zeros_of(type)]
 
 
 def _zero_keys(type: Any) -> Any:
@@ -262,7 +312,8 @@ def _zero_keys(type: Any) -> Any:
 
 
 def _barrier(op: Barrier, equation: Equation, inputs: list[Any]) -> list[Any]:
-    return jax_compat.optimization_barrier(inputs)
+    with _mesh(equation):
+        return jax_compat.optimization_barrier(inputs)
 
 
 lower_rules: dict[type[Op], Callable[[Any, Equation, list[Any]], list[Any]]] = {
@@ -271,9 +322,11 @@ lower_rules: dict[type[Op], Callable[[Any, Equation, list[Any]], list[Any]]] = {
     Call: _call,
     Block: _block,
     Checkpoint: _checkpoint,
+    CustomRule: _custom_rule,
     Scan: _scan,
     Cond: _cond,
     While: _while,
+    ShardMap: _shard_map,
     ToMemory: _to_memory,
     Zeros: _zeros,
     Barrier: _barrier,

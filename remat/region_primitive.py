@@ -14,11 +14,14 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import jax
+from jax.extend import source_info_util
 from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir
 from jax.interpreters import partial_eval as pe
 
 from remat import jax_compat
+
+source_info_util.register_exclusion(__file__)
 
 region_p = Primitive("remat_region")
 region_p.multiple_results = True
@@ -33,12 +36,29 @@ class Marks:
     - `auxiliary`: how many of the last results are auxiliary data, which is not differentiated.
     - `transparent`: that it is no region for policies, but one function to be differentiated as a whole, in which the
       regions inside have their own say (`remat.grad` without a policy).
+    - `derived`: that it is a program that differentiation made of a region, of which users are not warned.
+    - `compiled`: that it is compiled as a whole outside jit too, since the user's function is (a call of a jitted
+      function, which differentiation has inlined).
     """
 
     policy: Any = None
     prevent_cse: bool | tuple[bool, ...] = True
     auxiliary: int = 0
     transparent: bool = False
+    derived: bool = False
+    compiled: bool = False
+
+    def of_derived(self, jaxpr: Any) -> Marks:
+        """The marks for a program that differentiation made of the region of this jaxpr."""
+        flags = self.prevent_cse
+        flag = flags if isinstance(flags, bool) else any(flags)
+        compiled = self.compiled or jax_compat.is_mostly_a_call(jaxpr)
+        return Marks(self.policy, flag, 0, self.transparent, True, compiled)
+
+
+made_programs: weakref.WeakKeyDictionary[Any, Callable[[], Any]] = weakref.WeakKeyDictionary()
+"""By its jaxpr, how to get the program that differentiation made of a transparent region. The jaxpr does not tell the
+regions that were inlined in it."""
 
 
 def bind_region(function: Callable[..., Any], inputs: Sequence[Any], marks: Marks) -> list[Any]:
@@ -56,8 +76,16 @@ def trace_jitted(function: Callable[..., Any], inputs: Sequence[Any]) -> Any:
         return jax.make_jaxpr(function)(*inputs)
 
 
-def bind_traced(jaxpr: Any, inputs: Sequence[Any], marks: Marks) -> list[Any]:
-    """The same for a jaxpr whose one equation is the call of the jitted function."""
+def bind_traced(
+    jaxpr: Any,
+    inputs: Sequence[Any],
+    marks: Marks,
+    recognise: Callable[[dict[str, Any]], tuple[dict[str, Any], list[Any]]] = lambda params: (params, []),
+) -> list[Any]:
+    """The same for a jaxpr whose one equation is the call of the jitted function.
+
+    `recognise` may put another call in its place, with inputs before its own.
+    """
     opened = jax_compat.unwrap(jaxpr)
     env: dict[Any, Any] = {**dict(opened.constants), **dict(zip(opened.inputs, inputs, strict=True))}
 
@@ -65,8 +93,9 @@ def bind_traced(jaxpr: Any, inputs: Sequence[Any], marks: Marks) -> list[Any]:
         return atom.val if isinstance(atom, jax_compat.Literal) else env[atom]
 
     for equation in opened.equations:
-        arguments = [read(a) for a in equation.invars]
-        results = region_p.bind(*arguments, **_region_params(equation.params, _aligned(marks, len(arguments))))
+        call, closed_over = recognise(equation.params)
+        arguments = [*closed_over, *(read(a) for a in equation.invars)]
+        results = region_p.bind(*arguments, **_region_params(call, _aligned(marks, len(arguments))))
         env.update(zip(equation.outvars, results, strict=True))
     return [read(a) for a in opened.outputs]
 
@@ -89,6 +118,13 @@ def _evaluate(*inputs: Any, jaxpr: Any, call: Any, marks: Marks) -> list[Any]:
         return _as_call(inputs, jaxpr, call)
     with jax.named_scope("checkpoint"):  # by which profilers group equations, as JAX's own checkpoint
         return _as_call(inputs, jaxpr, call)
+
+
+def _run(*inputs: Any, jaxpr: Any, call: Any, marks: Marks) -> list[Any]:
+    """Outside jit: operations one by one, as JAX runs them; what is mostly a call of a jitted function, as one."""
+    if marks.compiled or jax_compat.is_mostly_a_call(jaxpr):
+        return _as_call(inputs, jaxpr, call)
+    return jax_compat.evaluate_jaxpr(jaxpr, inputs)
 
 
 def _abstract(*_: Any, jaxpr: Any, call: Any, marks: Marks) -> tuple[list[Any], Any]:
@@ -175,7 +211,8 @@ class CallParameters(tuple[tuple[str, Any], ...]):
         return str(dict(self)["name"])
 
 
-region_p.def_impl(_evaluate)
+region_p.def_impl(_run)
+region_p.to_lojax = _evaluate  # pyright: ignore[reportAttributeAccessIssue]  # the function may have higher primitives
 region_p.def_effectful_abstract_eval(_abstract)
 mlir.register_lowering(region_p, mlir.lower_fun(_evaluate, multiple_results=True))
 batching.fancy_primitive_batchers[region_p] = _batch

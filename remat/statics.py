@@ -12,6 +12,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import jax
+
 from remat.errors import ArgumentError, ArgumentTypeError
 from remat.signature import function_name
 
@@ -79,6 +81,12 @@ class Statics:
         positions = {i if i >= 0 else i + len(args) for i in self.positions}
         boxed = tuple(Box(a) if i in positions else a for i, a in enumerate(args))
         return boxed, {k: Box(v) if k in self.names else v for k, v in kwargs.items()}
+
+    @staticmethod
+    def are_traced(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+        """Whether a boxed argument holds a traced value."""
+        boxes = [a for a in (*args, *kwargs.values()) if isinstance(a, Box)]
+        return any(isinstance(x, jax.core.Tracer) for box in boxes for x in jax.tree.leaves(box.value))
 
     def unwrap(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """Take the static arguments out of their boxes."""

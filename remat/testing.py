@@ -22,17 +22,26 @@ def assert_trees_close(found: Any, expected: Any, rtol: float = 1e-5, atol: floa
 
     **Raises** `AssertionError` that names the first leaf that differs.
     """
+    found, expected = jax.tree.map(_as_numpy, (found, expected))
+    _assert_same_types(found, expected, what)
+    paths, _ = jax.tree_util.tree_flatten_with_path(found)
+    for (path, a), b in zip(paths, jax.tree.leaves(expected), strict=True):
+        where = f"{what}{jax.tree_util.keystr(path)}"
+        if a.dtype != dtypes.float0:
+            wide = np.complex128 if np.iscomplexobj(a) else np.float64
+            np.testing.assert_allclose(a.astype(wide), b.astype(wide), rtol=rtol, atol=atol, err_msg=where)
+
+
+def _assert_same_types(found: Any, expected: Any, what: str) -> None:
+    """Two pytrees of arrays or tracers have the same structure, dtypes and shapes."""
     paths, structure = jax.tree_util.tree_flatten_with_path(found)
     others, expected_structure = jax.tree.flatten(expected)
     assert structure == expected_structure, f"{what}: structure {structure}, expected {expected_structure}"
     for (path, a), b in zip(paths, others, strict=True):
         where = f"{what}{jax.tree_util.keystr(path)}"
-        a, b = _as_numpy(a), _as_numpy(b)
+        a, b = (x if hasattr(x, "dtype") else np.asarray(x) for x in (a, b))
         assert a.dtype == b.dtype, f"{where}: dtype {a.dtype}, expected {b.dtype}"
         assert a.shape == b.shape, f"{where}: shape {a.shape}, expected {b.shape}"
-        if a.dtype != dtypes.float0:
-            wide = np.complex128 if np.iscomplexobj(a) else np.float64
-            np.testing.assert_allclose(a.astype(wide), b.astype(wide), rtol=rtol, atol=atol, err_msg=where)
 
 
 def _as_numpy(x: Any) -> np.ndarray[Any, Any]:
@@ -87,10 +96,12 @@ def check_gradients(
         results = [(out, pullback(cotangent))]
         for policy in policies:
             found, ours = vjp(partial, *chosen, policy=policy)
+            _assert_same_types(found, out, f"value under policy {policy}")
             labels.append(f"under policy {policy}")
             results.append((found, ours(cotangent)))
             if under_jax and policy is not None:
                 found, theirs = jax.vjp(checkpoint(partial, policy=policy), *chosen)
+                _assert_same_types(found, out, f"value by JAX under policy {policy}")
                 labels.append(f"by JAX under policy {policy}")
                 results.append((found, theirs(cotangent)))
         return results

@@ -7,6 +7,7 @@ program and extra inputs of the nested one, so that nested programs are closed.
 from __future__ import annotations
 
 import contextlib
+import contextvars
 import inspect
 import re
 from collections.abc import Callable, Iterator, Sequence
@@ -16,11 +17,12 @@ import jax
 
 from remat import jax_compat
 from remat.ir.check import check_program
-from remat.ir.ops import Call, Checkpoint, Cond, Name, Op, Primitive, Scan, While
+from remat.ir.ops import Call, Checkpoint, Cond, CustomRule, Name, Op, Primitive, Scan, ShardMap, While
 from remat.ir.program import Atom, Equation, Literal, Program, Value
 from remat.ir.references import group_references
 from remat.ir.source import Source
 from remat.libraries import about_value
+from remat.region_primitive import made_programs
 from remat.signature import Arguments, check_callable, flatten_arguments, flatten_outputs, function_name
 
 
@@ -78,7 +80,17 @@ def flat_like(flat: Any, fun: Callable[..., Any]) -> None:
     flat.__signature__ = inspect.Signature([inspect.Parameter("leaves", inspect.Parameter.VAR_POSITIONAL)])
 
 
+class ValueNeeded(Exception):
+    """A value is needed where the function is traced with types in place of values that are at hand."""
+
+
+values_at_hand: contextvars.ContextVar[bool] = contextvars.ContextVar("values_at_hand", default=False)
+"""Whether a function is being traced with types in place of values that are at hand, so that one that asks for a value
+(as a static argument) can be traced again with the values."""
+
+
 VALUE_ERRORS = (
+    ValueNeeded,
     jax.errors.ConcretizationTypeError,
     jax.errors.NonConcreteBooleanIndexError,
     jax.errors.TracerArrayConversionError,
@@ -152,6 +164,8 @@ class _Reader:
 
     def program(self, jaxpr: Any) -> tuple[Program, list[tuple[Any, Any]]]:
         """Read a nested jaxpr; the arrays it closes over (with types) become inputs after its own."""
+        if id(jaxpr) not in self.nested and jaxpr in made_programs:
+            self.nested[id(jaxpr)] = (made_programs[jaxpr](), [], jaxpr)
         if id(jaxpr) not in self.nested:
             opened = jax_compat.unwrap(jaxpr)
             env: dict[Any, Atom] = {}
@@ -177,9 +191,6 @@ class _Reader:
         result = []
         for equation in jaxpr_equations:
             op, lifted = self.op(equation)
-            if isinstance(op, Name) and isinstance(op.tag, jax_compat.GeneratedName):
-                env[equation.outvars[0]] = _read(env, equation.invars[0])
-                continue
             inputs: list[Atom] = [_read(env, v) for v in equation.invars]
             inputs = _place_lifted(op, inputs, [[constant(a, t) for a, t in part] for part in lifted])
             outputs = [_define(env, v) for v in equation.outvars]
@@ -190,7 +201,7 @@ class _Reader:
         """The op of a jaxpr equation, and the arrays its nested programs need as further inputs."""
         kind, params = jax_compat.kind_of(equation)
         if kind == "primitive":
-            return Primitive(equation.primitive, params, equation.effects, _context(equation)), []
+            return Primitive(equation.primitive, params, jax_compat.effects_of(equation), _context(equation)), []
         if kind == "name":
             return Name(params["name"]), []
         if kind == "call":
@@ -198,24 +209,25 @@ class _Reader:
             return Call(program, str(params.get("name", ""))), [arrays]
         if kind == "checkpoint":
             program, arrays = self.program(params["jaxpr"])
-            return Checkpoint(program, params["policy"], params["prevent_cse"]), [arrays]
+            return Checkpoint(program, params["policy"], params["prevent_cse"], params.get("function", "")), [arrays]
+        if kind == "custom_rule":
+            program, arrays = self.program(params["jaxpr"])
+            program = _with_lifted(program, len(arrays), 0)
+            return CustomRule(program, params["rules"], params["constant_count"] + len(arrays)), [arrays]
         if kind == "scan":
             program, arrays = self.program(params["jaxpr"])
             constants, carry = jax_compat.scan_counts(params)
             # The lifted arrays are constants of the loop, so they move in front of the carry.
-            k = len(program.inputs) - len(arrays)
-            body = Program(
-                [*program.inputs[:constants], *program.inputs[k:], *program.inputs[constants:k]],
-                program.equations,
-                program.outputs,
-            )
+            body = _with_lifted(program, len(arrays), constants)
             count = constants + len(arrays)
             return Scan(body, params["length"], params["reverse"], count, carry, params["unroll"]), [arrays]
+        if kind == "shard_map":
+            return self.shard_map(equation)
         if kind == "cond":
-            return self.cond(params["branches"])
+            return self.cond(params["branches"], params.get("branches_platforms"))
         return self.while_loop(params)
 
-    def cond(self, branches: Any) -> tuple[Cond, list[list[tuple[Any, Any]]]]:
+    def cond(self, branches: Any, platforms: Any) -> tuple[Cond, list[list[tuple[Any, Any]]]]:
         """Each branch takes the arrays of all branches, so that they keep one signature."""
         read = [self.program(b) for b in branches]
         lifted = [arrays for _, arrays in read]
@@ -225,7 +237,18 @@ class _Reader:
             extra = [program.inputs[own:] if j == k else [Value(t) for _, t in other] for j, other in enumerate(lifted)]
             inputs = [*program.inputs[:own], *(v for part in extra for v in part)]
             programs.append(Program(inputs, program.equations, program.outputs))
-        return Cond(tuple(programs)), lifted
+        return Cond(tuple(programs), platforms), lifted
+
+    def shard_map(self, equation: Any) -> tuple[ShardMap, list[list[tuple[Any, Any]]]]:
+        """Arrays that the body closes over are whole on every device."""
+        params = equation.params
+        body, arrays = self.program(params["jaxpr"])
+        whole = (jax.sharding.PartitionSpec(),) * len(arrays)
+        specs = (*params["in_specs"], *whole), tuple(params["out_specs"])
+        op = ShardMap(
+            body, params["mesh"], *specs, params["newly_manual_axes"], params["check_vma"], _context(equation)
+        )
+        return op, [[(array, jax.typeof(array)) for array, _ in arrays]]
 
     def while_loop(self, params: dict[str, Any]) -> tuple[While, list[list[tuple[Any, Any]]]]:
         condition, condition_arrays = self.program(params["cond_jaxpr"])
@@ -235,17 +258,24 @@ class _Reader:
             (condition, condition_arrays, params["cond_nconsts"]),
             (body, body_arrays, params["body_nconsts"]),
         ):
-            k = len(program.inputs) - len(arrays)
-            inputs = [*program.inputs[:own], *program.inputs[k:], *program.inputs[own:k]]
-            parts.append((Program(inputs, program.equations, program.outputs), own + len(arrays)))
+            parts.append((_with_lifted(program, len(arrays), own), own + len(arrays)))
         (condition, m), (body, n) = parts
         return While(condition, body, m, n), [condition_arrays, body_arrays]
+
+
+def _with_lifted(program: Program, count: int, position: int) -> Program:
+    """The program with its last `count` inputs, which stand for lifted arrays, moved to a position."""
+    k = len(program.inputs) - count
+    inputs = [*program.inputs[:position], *program.inputs[k:], *program.inputs[position:k]]
+    return Program(inputs, program.equations, program.outputs)
 
 
 def _place_lifted(op: Op, inputs: list[Atom], lifted: list[list[Value]]) -> list[Atom]:
     """Put the values of lifted arrays where the op expects its constants."""
     if not any(lifted):
         return inputs
+    if isinstance(op, CustomRule):
+        return [*lifted[0], *inputs]
     if isinstance(op, Scan):
         k = op.constant_count - len(lifted[0])
         return [*inputs[:k], *lifted[0], *inputs[k:]]

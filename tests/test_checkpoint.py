@@ -494,8 +494,7 @@ def test_offload_and_save_together(grad):
 
 @GRADS
 def test_debug_print(grad, capfd):
-    """JAX recomputes a region as a whole, so a print in it runs again; remat recomputes what is asked for, and nothing
-    asks for a print."""
+    """What is asked for is recomputed, and nothing asks for a print (JAX's own checkpoint runs the region again)."""
 
     def noisy(x):
         y = jnp.sin(x)
@@ -504,7 +503,7 @@ def test_debug_print(grad, capfd):
 
     found = jax.block_until_ready(grad(lambda x: remat.checkpoint(noisy)(x))(X))
     jax.effects_barrier()
-    assert capfd.readouterr().out.count("seen") == (2 if grad is jax.grad else 1)
+    assert capfd.readouterr().out.count("seen") == 1
     assert_trees_close(found, jax.grad(sines)(X))
 
 

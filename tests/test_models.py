@@ -28,6 +28,9 @@ import remat
 from remat.testing import assert_trees_close, check_gradients
 
 POLICIES = (None, "nothing", "dots", "balanced", "burn")
+# Models with checkpoints of their own are run under policies of the whole loss here, which may keep more.
+pytestmark = pytest.mark.filterwarnings("ignore::remat.OverriddenPolicyWarning")
+
 NAMES = "names:hidden"
 
 NEW_MODE = bool(getattr(jax.config, "jax_remat3", False))

@@ -278,12 +278,12 @@ def test_substituting_leaves_values_with_other_uses():
 # Numbers
 
 
-def test_gradients_do_not_depend_on_the_policy_bit_by_bit():
-    """Outside jit each operation runs by itself, so recomputed values are the same bits."""
+def test_gradients_do_not_depend_on_the_policy():
+    """But for the last bits, which depend on what XLA fuses."""
     args = (MATRIX, [MATRIX] * 3)
     expected = remat.grad(residual_stream)(*args)
     for policy in ("nothing", "dots", "everything", "substituting:dots"):
-        assert_trees_close(remat.grad(residual_stream, policy=policy)(*args), expected, rtol=0, atol=0)
+        assert_trees_close(remat.grad(residual_stream, policy=policy)(*args), expected, rtol=1e-6, atol=1e-6)
 
 
 def test_16_bit_values_that_are_kept_are_rounded():

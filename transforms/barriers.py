@@ -9,13 +9,13 @@ gradient that something was recomputed for until later. Optimization barriers st
   for), that cotangent goes through a barrier together with those that the backward program goes on with.
 
 A cotangent is tied when it is new, and not again: barriers must not grow with the number of parameters. Loop bodies and
-branches need none (they are computations of their own, with nothing to merge), and `prevent_cse=False` asks for none.
+branches need none (they are computations of their own, with nothing to merge), unless several iterations of a loop are
+unrolled into one; and `prevent_cse=False` asks for none.
 """
 
 from __future__ import annotations
 
 import heapq
-import math
 from collections.abc import Collection, Iterable, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -25,7 +25,7 @@ from remat.ir.ops import Barrier, Zeros
 from remat.ir.program import Atom, Equation, Value
 from remat.ir.region import Region
 from remat.ir.traits import is_memory_bound, is_view_or_cast
-from remat.ir.types import size_in_bytes
+from remat.ir.types import element_count, size_in_bytes
 
 if TYPE_CHECKING:
     from remat.transforms.walk import Level
@@ -43,8 +43,8 @@ def _expands(equation: Equation) -> bool:
 
 def _repeats(equation: LinearEquation, value: Value) -> bool:
     """Whether an element-wise equation repeats the elements of a smaller array."""
-    size = math.prod(value.type.shape)
-    return is_memory_bound(equation.op) and 1 < size < math.prod(equation.outputs[0].type.shape)
+    size = element_count(value.type.shape)
+    return is_memory_bound(equation.op) and 1 < size < element_count(equation.outputs[0].type.shape)
 
 
 class Barriers:
@@ -75,8 +75,8 @@ class Barriers:
 
     def _stand_in(self, region: Region | None) -> bool:
         """Whether there are barriers in a region at all."""
-        outside_loops = self.level.backward and not self.level.in_loop
-        return outside_loops and region is not None and bool(region.prevent_cse)
+        straight = self.level.backward and (not self.level.in_loop or self.level.unrolled)
+        return straight and region is not None and bool(region.prevent_cse)
 
     def needed(self, equations: Iterable[Equation]) -> bool:
         """Whether the recomputation of `equations` has to be held back."""

@@ -12,23 +12,26 @@ import warnings
 from collections.abc import Iterable
 from typing import Any
 
-from remat.decisions import Decision, Policy, RegionView, as_policy, checked_decisions, names_in
+from remat.decisions import RECOMPUTE, SAVE, Decision, Policy, RegionView, as_policy, checked_decisions, names_in
 from remat.errors import UnknownNameWarning
-from remat.ir.linearized import LinearCond, Linearized, LinearScan
+from remat.ir.linearized import LinearCond, Linearized, LinearScan, LinearShardMap
 from remat.ir.program import Equation, Value
 from remat.ir.region import Region
 
 
-def decide(program: Linearized) -> dict[Value, Decision]:
-    """Decisions for the values of all regions of a top-level linearized program."""
+def decide(program: Linearized, warn: bool = True) -> dict[Value, Decision]:
+    """Decisions for the values of all regions of a top-level linearized program; `warn` of policies that are no use."""
     mark_last_region(program)
     decisions: dict[Value, Decision] = {}
     for view in region_views(program):
         if view.region.policy is not None:
             policy = as_policy(view.region.policy)
-            where = view.region.source.text
-            warn_of_unknown_names(policy, view.equations, f"at {where}" if where else "")
-            decisions.update(checked_decisions(policy.decide(view), policy))
+            if warn:
+                warn_of_unknown_names(policy, view.equations, view.place.strip())
+            decisions.update(checked_decisions(policy, view))
+    for level in program.levels():
+        decisions.update(dict.fromkeys(level.always_rebuilt, RECOMPUTE))
+        decisions.update(dict.fromkeys(level.always_kept, SAVE))
     return decisions
 
 
@@ -36,8 +39,9 @@ def region_views(program: Linearized) -> list[RegionView]:
     """What each outermost region's policy gets to see."""
     by_region: dict[Region, list[Equation]] = {}
     in_loops = frozenset(program.equations_in_loops())
+    rebuilt = frozenset().union(*(level.always_rebuilt for level in program.levels()))
     for equation in program.all_equations():
-        if equation.region is not None:
+        if equation.region is not None and rebuilt.isdisjoint(equation.outputs):
             by_region.setdefault(equation.region.outermost, []).append(equation)
     return [RegionView(region, equations, in_loops, program) for region, equations in by_region.items()]
 
@@ -48,6 +52,8 @@ def mark_last_region(program: Linearized) -> None:
         if equation.region is not None:
             equation.region.outermost.last = True
             return
+        if isinstance(equation.op, LinearShardMap):
+            return mark_last_region(equation.op.body)
         if isinstance(equation.op, (LinearScan, LinearCond)):
             return
 
@@ -64,7 +70,7 @@ def warn_of_unknown_names(policy: Policy, equations: Iterable[Equation], where: 
     unknown = sorted((n for n in mentioned if n not in seen), key=str)
     if unknown:
         text = unknown_names_text(policy, unknown, seen, where)
-        warnings.warn(UnknownNameWarning(text), stacklevel=_user_stacklevel())
+        warn_user(UnknownNameWarning(text))
     return bool(unknown)
 
 
@@ -78,6 +84,11 @@ def unknown_names_text(policy: Policy, unknown: list[Any], seen: list[Any], wher
         f"function uses {'that name' if len(unknown) == 1 else 'those names'}. Names used: {names}. "
         f"{hint if close else 'Name a value with remat.checkpoint_name, or take the name out of the policy.'}"
     )
+
+
+def warn_user(warning: Warning) -> None:
+    """Give a warning at the line of the user's code that we were called from."""
+    warnings.warn(warning, stacklevel=_user_stacklevel())
 
 
 def _user_stacklevel() -> int:

@@ -6,6 +6,7 @@ do so for a part of the results, and to map it over an axis.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -19,12 +20,22 @@ from remat import jax_compat
 from remat.decisions import Decision
 from remat.ir.linearized import Linearized
 from remat.ir.program import Program, Value
+from remat.ir.rewrite import without_barriers
 from remat.lower import evaluate
-from remat.region_primitive import Marks, bind_region
+from remat.region_primitive import Marks, bind_traced, made_programs
+from remat.transforms.enclose import enclosed
 from remat.transforms.split import Split, split
 
 linear_p = Primitive("remat_linear")
 linear_p.multiple_results = True
+
+
+def bind_program(jitted: Callable[..., list[Any]], program: Program, inputs: Sequence[Any], marks: Marks) -> list[Any]:
+    """Apply a program that differentiation made, given as a jitted function, as one region."""
+    jaxpr = jax.make_jaxpr(jitted)(*inputs)
+    if marks.transparent and len(jaxpr.eqns) == 1 and len(jaxpr.eqns[0].invars) == len(program.inputs):
+        made_programs[jaxpr.eqns[0].params["jaxpr"]] = functools.partial(enclosed, program)
+    return bind_traced(jaxpr, inputs, marks)
 
 
 def bind_linear(linear: Any, residuals: Sequence[Any], tangents: Sequence[Any]) -> list[Any]:
@@ -32,7 +43,7 @@ def bind_linear(linear: Any, residuals: Sequence[Any], tangents: Sequence[Any]) 
     return linear_p.bind(*residuals, *tangents, linear=linear)
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class SplitMap:
     """The linear map of a split region.
 
@@ -57,7 +68,6 @@ class SplitMap:
         cls, linearized: Linearized, decisions: dict[Value, Decision], first: Split, is_backward: bool, marks: Marks
     ) -> SplitMap:
         outputs = tuple(t is not None for t in linearized.tangent_outputs)
-        marks = Marks(marks.policy, True if isinstance(marks.prevent_cse, tuple) else marks.prevent_cse)
         return cls(linearized, decisions, first, is_backward, marks, outputs, list(range(len(first.residuals))))
 
     @property
@@ -68,10 +78,15 @@ class SplitMap:
     def result_types(self) -> list[Any]:
         return [t.type for t, out in zip(self.linearized.tangent_outputs, self.outputs, strict=True) if out and t]
 
+    def __repr__(self) -> str:
+        """The tangent program, so that it can be read in a jaxpr."""
+        found = self.tangent()
+        return str(found[0] if found is not None else self.first.second)
+
     def transpose(self, residuals: Sequence[Any], cotangents: Sequence[Any]) -> list[Any]:
         """Cotangents of the tangents (None: zero) from those of the results (None: zero)."""
         if not self.is_backward:
-            split(self.linearized, self.decisions, True)  # raises
+            split(self.linearized, self.decisions, True, warn=False)  # raises
         present = self._spread([c is not None for c in cotangents])
         found = self.backward(present)
         if found is None:
@@ -106,7 +121,7 @@ class SplitMap:
         made = self.first
         if present != tuple(t is not None for t in self.linearized.tangent_outputs):
             outputs = [t if p else None for t, p in zip(self.linearized.tangent_outputs, present, strict=True)]
-            made = split(replace(self.linearized, tangent_outputs=outputs), self.decisions, True)
+            made = split(replace(self.linearized, tangent_outputs=outputs), self.decisions, True, warn=False)
         positions = self._positions(made)
         if positions is None or not set(positions) <= set(self.positions):
             return None
@@ -122,9 +137,7 @@ class SplitMap:
 
     def apply(self, residuals: Sequence[Any], tangents: Sequence[Any]) -> list[Any]:
         """Tangents of the results."""
-        if "tangent" not in self._programs:
-            self._programs["tangent"] = self._tangent()
-        found = self._programs["tangent"]
+        found = self.tangent()
         if found is None:
             return self._transposed_twice(residuals, tangents)
         program, positions, given, returned = found
@@ -138,28 +151,41 @@ class SplitMap:
             if out and t is not None
         ]
 
+    def tangent(self) -> Any:
+        """The tangent program, which residuals it reads, and what it takes and returns; None where there is none."""
+        if "tangent" not in self._programs:
+            self._programs["tangent"] = self._tangent()
+        return self._programs["tangent"]
+
     def _tangent(self) -> Any:
         """The tangent program, from the residuals that are kept for the backward pass; None if they do not do."""
         outputs = [t if out else None for t, out in zip(self.linearized.tangent_outputs, self.outputs, strict=True)]
         made = self.first
         if self.is_backward or outputs != self.linearized.tangent_outputs:
-            made = split(replace(self.linearized, tangent_outputs=outputs), self.decisions, False)
+            made = split(replace(self.linearized, tangent_outputs=outputs), self.decisions, False, warn=False)
         positions = self._positions(made)
         if positions is None or not set(positions) <= set(self.positions):
             return None
         return made.second, positions, made.given, made.returned
 
     def _transposed_twice(self, residuals: Sequence[Any], tangents: Sequence[Any]) -> list[Any]:
-        """The same by transposing the backward program."""
-        types = self.result_types
+        """The same by transposing the backward program, without its barriers: they tie residuals to cotangents, so that
+        JAX would take residuals for something to transpose."""
+        if "transposed" not in self._programs:
+            found = self.backward(self.outputs)
+            assert found is not None
+            program, positions, returned = found
+            program = without_barriers(program)
+            flags = [r for r, t in zip(returned, self.linearized.tangents, strict=True) if t is not None]
 
-        def backward(*cotangents: Any) -> list[Any]:
-            found = self.transpose(residuals, cotangents)
-            return [
-                jax_compat.zeros_of(jax.typeof(t)) if c is None else c for c, t in zip(found, tangents, strict=True)
-            ]
+            def apply(residuals: list[Any], tangents: list[Any]) -> list[Any]:
+                at = dict(zip(self.positions, residuals, strict=True))
+                kept = [at[p] for p in positions]
+                backward = jax.linear_transpose(lambda *cts: evaluate(program, [*kept, *cts]), *self.result_types)
+                return list(backward([t for t, returns in zip(tangents, flags, strict=True) if returns]))
 
-        return list(jax.linear_transpose(backward, *types)(list(tangents)))
+            self._programs["transposed"] = jax.jit(apply)
+        return self._programs["transposed"](list(residuals), list(tangents))
 
     def run(self, key: Any, program: Program, inputs: Sequence[Any]) -> list[Any]:
         """A program of this map as a region, jitted once."""
@@ -168,8 +194,9 @@ class SplitMap:
             def second(*xs: Any) -> list[Any]:
                 return evaluate(program, xs)
 
+            second.__name__ = second.__qualname__ = "tangent" if key == "tangent" else "backward"
             self._programs["jitted", key] = jax.jit(second)
-        return bind_region(self._programs["jitted", key], inputs, self.marks)
+        return bind_program(self._programs["jitted", key], program, inputs, self.marks)
 
     def restricted(self, used: Sequence[bool]) -> tuple[SplitMap, list[bool]] | None:
         """The map to some of the results, and which residuals it reads; None if it would need others."""
@@ -181,7 +208,13 @@ class SplitMap:
             return None
         kept = [p in set(found[1]) for p in self.positions]
         positions = [p for p, k in zip(self.positions, kept, strict=True) if k]
-        return replace(self, outputs=outputs, positions=positions, _programs=dict(self._programs)), kept
+        # Backward programs are known by the cotangents they take; tangent programs are those of all results here.
+        backward = {k: made for k, made in self._programs.items() if k not in OF_ALL_RESULTS}
+        return replace(self, outputs=outputs, positions=positions, _programs=backward), kept
+
+
+OF_ALL_RESULTS = ("tangent", "transposed", ("jitted", "tangent"))
+"""The programs of a map that depend on which results it has and which residuals it reads."""
 
 
 def residual_key(made: Split, value: Value) -> Any:

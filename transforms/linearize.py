@@ -12,14 +12,15 @@ from typing import Any, TypeVar
 
 from remat import jax_compat
 from remat.errors import RematError
-from remat.ir.linearized import Derivation, LinearEquation, Linearized, Opaque
-from remat.ir.ops import Barrier, Block, Call, Checkpoint, Name, Op, Primitive, ToMemory, Zeros
+from remat.ir.check import check_linearized
+from remat.ir.linearized import Derivation, LinearEquation, Linearized, Opaque, Transposed
+from remat.ir.ops import Barrier, Block, Call, Checkpoint, CustomRule, Name, Op, Primitive, ToMemory, Zeros
 from remat.ir.program import Atom, Equation, Literal, Program, Value
 from remat.ir.region import Region
 from remat.ir.rewrite import Builder
 from remat.ir.source import UNKNOWN, Source
 from remat.ir.types import is_differentiable
-from remat.transforms.derivative import derivative, forward_map, pullback, tangent_type
+from remat.transforms.derivative import Derivative, derivative, tangent_type
 
 Tangent = Value | None
 
@@ -34,6 +35,9 @@ class Linearizer(Builder):
         self.linear: list[LinearEquation] = []
         self.derivations: list[Derivation] = []
         self.in_loop = in_loop
+        self.always_kept: set[Value] = set()
+        self.always_rebuilt: set[Value] = set()
+        self.stand_ins: dict[Value, Value] = {}
 
     def emit_linear(
         self, op: Op, inputs: Sequence[Atom], linear: Sequence[bool], types: Sequence[Any], region: Region | None
@@ -60,7 +64,7 @@ class Linearizer(Builder):
             if any(t is not None for t in given):
                 marks = len(self.equations), len(self.linear)
                 outputs, out_tangents = linearize_rules[type(equation.op)](self, equation, arguments, given)
-                if isinstance(equation.op, (Primitive, Block)):
+                if isinstance(equation.op, (Primitive, Block, CustomRule)):
                     made, made_linear = self.equations[marks[0] :], self.linear[marks[1] :]
                     self.derivations.append(Derivation(equation.op, arguments, outputs, made, made_linear))
                 for value, tangent in zip(equation.outputs, out_tangents, strict=True):
@@ -75,6 +79,14 @@ class Linearizer(Builder):
                 self.copies.update(zip(equation.outputs, outputs, strict=True))
         outputs = [a if isinstance(a, Literal) else env[a] for a in program.outputs]
         return outputs, [None if isinstance(a, Literal) else tangent_of.get(a) for a in program.outputs]
+
+    def inline(self, program: Program, inputs: Sequence[Atom]) -> list[Atom]:
+        """Append a program that has no part in the derivative. Arrays that it closes over become literals."""
+        arrays = [Literal(array, v.type) for v, array in program.constants]
+        opened = [*program.inputs, *(v for v, _ in program.constants)]
+        closed = Program(opened, program.equations, program.outputs)
+        outputs, _ = self.walk_call(closed, [*inputs, *arrays], [None] * len(opened))
+        return outputs
 
     def walk_call(
         self, program: Program, inputs: Sequence[Atom], tangents: Sequence[Tangent]
@@ -106,15 +118,20 @@ def linearize_program(
         for v, a in zip(program.inputs, active, strict=True)
     ]
     outputs, tangent_outputs = state.walk(program, inputs, tangents)
-    return Linearized(
-        inputs,
-        tangents,
-        state.equations,
-        state.linear,
-        outputs,
-        tangent_outputs,
-        program.constants,
-        state.derivations,
+    return check_linearized(
+        Linearized(
+            inputs,
+            tangents,
+            state.equations,
+            state.linear,
+            outputs,
+            tangent_outputs,
+            program.constants,
+            state.derivations,
+            state.always_kept,
+            state.always_rebuilt,
+            state.stand_ins,
+        )
     )
 
 
@@ -122,17 +139,42 @@ def _primitive(
     state: Linearizer, equation: Equation, inputs: list[Atom], tangents: list[Tangent]
 ) -> tuple[list[Atom], list[Tangent]]:
     op = equation.op
-    assert isinstance(op, Primitive)
     active = tuple(t is not None for t in tangents)
-    if jax_compat.is_structured(op.params) and op.name not in jax_compat.CUSTOM_JVPS:
-        return _through_vjp(state, equation, inputs, tangents)
     rule = _rule_or_error(equation, lambda: derivative(op, [a.type for a in inputs], active))
     if isinstance(rule, Exception):
         return _without_derivative(state, equation, inputs, tangents, rule)
     results = state.instantiate(rule.nonlinear, inputs)
     outputs, coefficients = results[: rule.output_count], results[rule.output_count :]
+    if _is_opaque(op, rule.linear):
+        return outputs, _stamp_opaque(state, equation, rule, coefficients, tangents, outputs)
     out_tangents = iter(_stamp_linear(state, rule.linear, coefficients, [t for t in tangents if t is not None]))
     return outputs, [next(out_tangents) if a else None for a in rule.active]
+
+
+def _is_opaque(op: Op, linear: Program) -> bool:
+    """Whether a linear program is only turned around as a whole: that of an operation that holds functions or programs
+    (its rule need not be linear), and one with structure in it, such as a loop over tangents."""
+    if not isinstance(op, Primitive) or (jax_compat.is_structured(op.params) and op.name not in jax_compat.CUSTOM_JVPS):
+        return True
+    return not all(isinstance(e.op, Primitive) for e in linear.equations)
+
+
+def _stamp_opaque(
+    state: Linearizer,
+    equation: Equation,
+    rule: Derivative,
+    coefficients: Sequence[Atom],
+    tangents: Sequence[Tangent],
+    outputs: Sequence[Atom],
+) -> list[Tangent]:
+    """Append a linear program as one equation."""
+
+    def backward(present: tuple[bool, ...]) -> Transposed:
+        with located(equation):
+            return rule.transposed(present)
+
+    op = Opaque(equation.op.name, lambda: rule.linear, backward)
+    return emit_opaque(state, op, coefficients, tangents, rule.active, outputs)
 
 
 def _stamp_linear(
@@ -157,37 +199,6 @@ def _stamp_linear(
     return [env[a] for a in program.outputs]  # type: ignore[index, misc]
 
 
-def _through_vjp(
-    state: Linearizer, equation: Equation, inputs: list[Atom], tangents: list[Tangent]
-) -> tuple[list[Atom], list[Tangent]]:
-    """The generic rule for primitives that hold functions or programs: `jax.vjp` of the bound equation."""
-    op = equation.op
-    types = [a.type for a in inputs]
-    active = tuple(t is not None for t in tangents)
-    rule = _rule_or_error(equation, lambda: pullback(op, types, active))
-    if isinstance(rule, Exception):
-        return _without_derivative(state, equation, inputs, tangents, rule)
-    results = state.instantiate(rule.forward, inputs)
-    outputs, residuals = results[: rule.output_count], results[rule.output_count :]
-    count = len(residuals)
-
-    def forward() -> Program:
-        with located(equation):
-            inner = forward_map(op, types, active)
-        padding = [Value(a.type) for a in residuals]
-        return Program([*padding, *inner.inputs], inner.equations, inner.outputs, inner.constants)
-
-    def backward() -> Program:
-        inner = rule.backward
-        padding = [Value(t) for t in types]
-        inputs = [*inner.inputs[:count], *padding, *inner.inputs[count:]]
-        return Program(inputs, inner.equations, inner.outputs, inner.constants)
-
-    return outputs, emit_opaque(
-        state, Opaque(op.name, forward, backward), [*residuals, *inputs], tangents, rule.active, outputs
-    )
-
-
 T = TypeVar("T")
 
 
@@ -208,7 +219,7 @@ def _without_derivative(
     """An operation that cannot be differentiated raises its error when a derivative really goes through it, so that
     policies may look at functions that contain it."""
 
-    def fail() -> Program:
+    def fail(*_: Any) -> Any:
         raise error
 
     outputs: list[Atom] = list(state.emit(equation.op, inputs, [v.type for v in equation.outputs]))
@@ -252,7 +263,7 @@ def _checkpoint(
     assert isinstance(op, Checkpoint)
     outer = state.region
     pinned = op.prevent_cse if isinstance(op.prevent_cse, bool) else any(op.prevent_cse)
-    state.region = Region(op.policy, outer, pinned, state.in_loop, equation.source)
+    state.region = Region(op.policy, outer, pinned, state.in_loop, equation.source, op.function)
     try:
         return state.walk_call(op.program, inputs, tangents)
     finally:
@@ -283,13 +294,13 @@ linearize_rules: dict[type[Op], Rule] = {
     Primitive: _primitive,
     Name: _name,
     Call: _call,
-    Block: _through_vjp,
+    Block: _primitive,
     Checkpoint: _checkpoint,
 }
-"""From the class of an op to its rule. `transforms.rules` adds scan, cond and while."""
+"""From the class of an op to its rule. `transforms.rules` adds scan, cond, while and custom rules."""
 
 no_tangent_ops: dict[type[Op], str] = {
-    ToMemory: "only in backward programs, which are differentiated through JAX",
+    ToMemory: "only in programs that transformations make, whose second derivative is taken of JAX's primitives",
     Zeros: "only in programs that transformations make",
     Barrier: "only in programs that transformations make",
 }

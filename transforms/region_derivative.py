@@ -14,22 +14,23 @@ from __future__ import annotations
 import threading
 import weakref
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import jax
 from jax.interpreters import ad
 
+from remat import jax_compat
 from remat.errors import ReverseModeError
-from remat.ir.ops import Checkpoint
+from remat.ir.ops import Checkpoint, Name
 from remat.ir.program import Equation, Literal, Program, Value
 from remat.ir.source import UNKNOWN
 from remat.ir.types import is_differentiable
 from remat.lower import evaluate
-from remat.region_primitive import Marks, bind_region, region_p
+from remat.region_primitive import Marks, region_p
 from remat.trace import read_nested
 from remat.transforms.decide import decide
-from remat.transforms.linear_map import SplitMap, bind_linear
+from remat.transforms.linear_map import SplitMap, bind_linear, bind_program
 from remat.transforms.linearize import linearize_program
 from remat.transforms.split import Split, split
 
@@ -39,12 +40,14 @@ class Linearization:
     """A region that is differentiated with respect to some of its inputs.
 
     - `closed_over`: arrays that the function closes over, which are inputs of the forward program after its own.
-    - `forward`: the jitted forward program; it returns those results and residuals that are not inputs.
+    - `program`, `forward`: the forward program, and it as a jitted function; it returns those results and residuals
+      that are not inputs.
     - `results`, `residuals`: where each result and each residual comes from.
     - `linear`: the map from tangents of the active inputs to tangents of the results marked in `has_tangent`.
     """
 
     closed_over: list[Any]
+    program: Program
     forward: Callable[..., list[Any]]
     results: list[Place]
     residuals: list[Place]
@@ -54,10 +57,14 @@ class Linearization:
 
 @dataclass(frozen=True)
 class Place:
-    """The input of that number, or the result of that number of the forward program."""
+    """The input of that number, or the result of that number of the forward program.
+
+    A residual that the user gave a name keeps it, for JAX's own reports of what is saved.
+    """
 
     is_input: bool
     index: int
+    name: Any = None
 
 
 _known: weakref.WeakKeyDictionary[Any, dict[Any, Linearization]] = weakref.WeakKeyDictionary()
@@ -74,10 +81,11 @@ def _jvp(primals: Sequence[Any], tangents: Sequence[Any], *, jaxpr: Any, call: A
         return results, [_zero(x) for x in results]
     known = linearization(jaxpr, dict(call)["name"], marks, active)
     inputs = [*primals, *known.closed_over]
-    made = bind_region(known.forward, inputs, Marks(marks.policy, bool_of(marks.prevent_cse), 0, marks.transparent))
+    made = bind_program(known.forward, known.program, inputs, marks.of_derived(jaxpr))
 
     def at(place: Place) -> Any:
-        return inputs[place.index] if place.is_input else made[place.index]
+        found = inputs[place.index] if place.is_input else made[place.index]
+        return found if place.name is None else jax_compat.checkpoint_name(found, place.name)
 
     results = [at(p) for p in known.results]
     given = [t for t, is_active in zip(tangents, active, strict=True) if is_active]
@@ -92,10 +100,6 @@ def _zero(x: Any) -> Any:
     return ad.Zero(jax.typeof(x).to_tangent_aval())
 
 
-def bool_of(prevent_cse: bool | tuple[bool, ...]) -> bool:
-    return prevent_cse if isinstance(prevent_cse, bool) else any(prevent_cse)
-
-
 def linearization(jaxpr: Any, name: str, marks: Marks, active: tuple[bool, ...]) -> Linearization:
     """The linearization of a region, from what is known about its function."""
     with _lock:
@@ -108,31 +112,39 @@ def linearization(jaxpr: Any, name: str, marks: Marks, active: tuple[bool, ...])
 def _linearization(jaxpr: Any, name: str, marks: Marks, active: tuple[bool, ...]) -> Linearization:
     program, closed_over = read_nested(jaxpr)
     if not marks.transparent:
-        program = as_region(program, marks)
+        program = as_region(program, marks, name)
     active = (*active, *(False for _ in closed_over))
     linearized = linearize_program(program, active)
     count = len(program.outputs)
     linearized.tangent_outputs[count - marks.auxiliary :] = [None] * marks.auxiliary
-    decisions = decide(linearized)
+    decisions = decide(linearized, warn=not marks.derived)
     try:
-        made, backward = split(linearized, decisions, True), True
+        made, backward = split(linearized, decisions, True, not marks.derived), True
     except ReverseModeError:  # raised again if the tangents are transposed
         made, backward = split(linearized, decisions, False), False
-    forward, places = _forward(made, name)
+    first, forward, places = _forward(made, name)
     has_tangent = tuple(t is not None for t in linearized.tangent_outputs)
-    linear = SplitMap.of(linearized, decisions, made, backward, marks)
-    return Linearization([a for a, _ in closed_over], forward, places[:count], places[count:], linear, has_tangent)
+    linear = SplitMap.of(linearized, decisions, made, backward, marks.of_derived(jaxpr))
+    places[count:] = [_named(p, made, v) for p, v in zip(places[count:], made.residuals, strict=True)]
+    return Linearization(
+        [a for a, _ in closed_over], first, forward, places[:count], places[count:], linear, has_tangent
+    )
 
 
-def as_region(program: Program, marks: Marks) -> Program:
+def as_region(program: Program, marks: Marks, name: str) -> Program:
     """A program that consists of one checkpoint region around the given one."""
     outputs = [Value(t) for t in program.output_types]
-    op = Checkpoint(program, marks.policy, marks.prevent_cse)
+    op = Checkpoint(program, marks.policy, marks.prevent_cse, name)
     return Program(list(program.inputs), [Equation(op, program.inputs, outputs, UNKNOWN)], list(outputs))
 
 
-def _forward(made: Split, name: str) -> tuple[Callable[..., list[Any]], list[Place]]:
-    """The forward program as a jitted function without what it would hand through, and where each result is."""
+def _named(place: Place, made: Split, residual: Value) -> Place:
+    producer = made.level.producer.get(residual)
+    return replace(place, name=producer.op.tag) if producer is not None and isinstance(producer.op, Name) else place
+
+
+def _forward(made: Split, name: str) -> tuple[Program, Callable[..., list[Any]], list[Place]]:
+    """The forward program without what it would hand through, also as a jitted function, and where each result is."""
     inputs = {v: i for i, v in enumerate(made.forward.inputs)}
     computed: dict[Any, int] = {}
     places = []
@@ -149,4 +161,4 @@ def _forward(made: Split, name: str) -> tuple[Callable[..., list[Any]], list[Pla
         return evaluate(program, xs)
 
     forward.__name__ = forward.__qualname__ = name
-    return jax.jit(forward), places
+    return program, jax.jit(forward), places

@@ -94,7 +94,7 @@ class Retrieval:
                 pinned[a] if a in pinned else self._lookup(a, home, wanted_by)  # type: ignore[index]
                 for a in equation.inputs
             ]
-            builder.source = equation.source
+            builder.source = equation.source.again()
             outputs = builder.emit(equation.op, inputs, [v.type for v in equation.outputs])
             values = self.live.setdefault(home, {})
             values.update(zip(equation.outputs, outputs, strict=True))

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import remat.transforms.rules.cond
+import remat.transforms.rules.custom_rule
 import remat.transforms.rules.scan
+import remat.transforms.rules.shard_map
 import remat.transforms.rules.while_loop  # noqa: F401  (fill the rule tables)
 from remat.decisions import RECOMPUTE, Decision
 from remat.ir.check import check_program
@@ -15,9 +18,12 @@ from remat.ir.linearized import Linearized
 from remat.ir.program import Atom, Program, Value
 from remat.ir.rewrite import prune
 from remat.ir.types import size_in_bytes
+from remat.jax_compat import cotangent_type
 from remat.transforms.decide import decide
 from remat.transforms.forward import forward_equations, ordered_residuals, redundant_residuals
 from remat.transforms.linearize import linearize_program
+from remat.transforms.override import warn_of_overriding
+from remat.transforms.useless import warn_of_useless_policies
 from remat.transforms.walk import Level
 
 
@@ -62,13 +68,18 @@ def split_program(
     return split(linearized, decide(linearized), backward)
 
 
-def split(linearized: Linearized, decisions: dict[Value, Decision], backward: bool = True) -> Split:
-    """Split a linearized program as decided. `backward` says whether the second program runs in reverse.
+def split(linearized: Linearized, decisions: dict[Value, Decision], backward: bool = True, warn: bool = True) -> Split:
+    """Split a linearized program as decided. `backward` says whether the second program runs in reverse, `warn` whether
+    users are told of policies that are of no use.
 
     A kept value and a view or cast of it are never both kept: where the first walk finds such a pair, the later of the
     two is recomputed in a second walk.
     """
     level, arguments, given, results = _walk_without_redundance(linearized, decisions, backward)
+    if backward and warn:
+        warn_of_useless_policies(linearized, level)
+        count = partial(kept_bytes, linearized)
+        warn_of_overriding(linearized, level, decisions, _kept_bytes(linearized, level), count)
     kept = ordered_residuals(level)
     stored = [level.residuals[v] for v in kept]
 
@@ -83,7 +94,10 @@ def split(linearized: Linearized, decisions: dict[Value, Decision], backward: bo
 
 def kept_bytes(linearized: Linearized, decisions: dict[Value, Decision]) -> int:
     """How many bytes would be kept for the backward pass, what the caller holds anyway left out."""
-    level, *_ = _walk_without_redundance(linearized, decisions, True)
+    return _kept_bytes(linearized, _walk_without_redundance(linearized, decisions, True)[0])
+
+
+def _kept_bytes(linearized: Linearized, level: Level) -> int:
     held = {*linearized.inputs, *(v for v, _ in linearized.constants)}
     return sum(size_in_bytes(stored.type) for value, stored in level.residuals.items() if value not in held)
 
@@ -105,7 +119,7 @@ def _walk(
     """One walk; returns the level, the arguments of the second program, which are given, and its results."""
     level = Level(linearized, decisions, backward)
     if backward:
-        cotangents = [None if t is None else Value(t.type) for t in linearized.tangent_outputs]
+        cotangents = [None if t is None else Value(cotangent_type(t.type)) for t in linearized.tangent_outputs]
         arguments = [c for c in cotangents if c is not None]
         return level, arguments, tuple(c is not None for c in cotangents), level.transpose(cotangents)
     tangents = linearized.tangents

@@ -14,11 +14,11 @@ from typing import Any
 from remat import jax_compat
 from remat.decisions import RECOMPUTE, SAVE, Decision, Offload, Recompute
 from remat.ir.linearized import LinearEquation, Linearized, Opaque
-from remat.ir.ops import Name, Op, Primitive, ToMemory, Zeros
+from remat.ir.ops import Name, Op, ToMemory, Zeros
 from remat.ir.program import Atom, Equation, Literal, Value
 from remat.ir.region import Region, common_region
 from remat.ir.rewrite import Builder, used_values
-from remat.transforms.derivative import transpose as transpose_rule
+from remat.transforms.liveness import Liveness
 from remat.transforms.retrieve import Retrieval
 
 Decisions = dict[Value, Decision]
@@ -38,15 +38,17 @@ Step = Callable[[Builder, list[Atom], list[Any]], list[Any]]
 
 @dataclass(frozen=True, eq=False)
 class Resolved:
-    """A structured linear equation made ready: `step(builder, coefficients, cotangents or tangents)` emits it."""
+    """A structured linear equation made ready: `step(builder, coefficients, cotangents or tangents)` emits it. What it
+    is given and what it returns have None where there is nothing."""
 
     equation: LinearEquation
     step: Step
     coefficients: list[Atom]
 
 
-resolve_rules: dict[type[Op], Callable[[Level, LinearEquation], Resolved]] = {}
-"""From the class of a structured linear op to its rule; filled by `transforms.rules`."""
+resolve_rules: dict[type[Op], Callable[[Level, LinearEquation, tuple[bool, ...]], Resolved]] = {}
+"""From the class of a structured linear op to its rule, which is also told which of its outputs are live; filled by
+`transforms.rules`."""
 
 
 @dataclass(eq=False)
@@ -57,6 +59,9 @@ class Level:
     decisions: Decisions
     backward: bool = True
     in_loop: bool = False
+    unrolled: bool = False
+    """Whether it is the body of a loop of which several iterations are compiled as straight-line code."""
+
     origins: dict[Value, StackedFrom] = field(default_factory=dict)
     needed_by: dict[Value, list[LinearEquation]] = field(default_factory=dict)
     residuals: dict[Value, Value] = field(default_factory=dict)
@@ -68,7 +73,11 @@ class Level:
     children: list[Level] = field(default_factory=list)
     """The levels of loop bodies and branches."""
 
+    liveness: Liveness | None = None
+    """What is known of live tangents, at every level of the walk."""
+
     def __post_init__(self) -> None:
+        self.live_of: Liveness = self.liveness or Liveness(self.backward)
         self.producer: dict[Value, Equation] = {v: e for e in self.linearized.equations for v in e.outputs}
         self._named: dict[Atom, Value] = {
             e.inputs[0]: e.outputs[0] for e in self.linearized.equations if isinstance(e.op, Name)
@@ -88,9 +97,9 @@ class Level:
 
     # Structure: how rules of loops and branches change the forward equations of this level.
 
-    def nested(self, body: Linearized) -> Level:
+    def nested(self, body: Linearized, in_loop: bool = True, unrolled: bool = False) -> Level:
         """The level of a loop body or branch."""
-        level = Level(body, self.decisions, self.backward, True, self.origins)
+        level = Level(body, self.decisions, self.backward, in_loop, unrolled, self.origins, liveness=self.live_of)
         self.children.append(level)
         return level
 
@@ -127,11 +136,13 @@ class Level:
 
     def stand_in(self, value: Value, context: Region | None) -> Value:
         """The value itself, or the same value under a name if only that is kept (code that reads a value from before
-        it was named must not undo the naming)."""
-        named = self._named.get(value)
-        if named is None or self.is_kept(value, context) or not self.is_kept(named, context):
+        it was named must not undo the naming), or as a custom rule rebuilds it."""
+        named, rebuilt = self._named.get(value), self.linearized.stand_ins.get(value)
+        if (named is None and rebuilt is None) or self.is_kept(value, context):
             return value
-        return named
+        if named is not None and self.is_kept(named, context):
+            return named
+        return value if rebuilt is None else self.stand_in(rebuilt, context)
 
     def is_kept(self, value: Value, context: Region | None) -> bool:
         return not isinstance(self.decision(value, context), Recompute)
@@ -150,48 +161,45 @@ class Level:
 
     # Walking.
 
-    def prepare(self) -> None:
-        """Resolve loops and branches first, so that a recomputation that runs one yields all that is needed of it."""
+    def prepare(self, outputs: Sequence[bool]) -> set[Value]:
+        """Find the live tangents, if those of the flagged outputs are; and resolve loops and branches first, so that a
+        recomputation that runs one yields all that is needed of it."""
+        live = self.live_of.of_outputs(self.linearized, outputs)
         for equation in self.linearized.linear:
             rule = resolve_rules.get(type(equation.op))
-            if rule is not None:
-                self.resolved[equation] = rule(self, equation)
+            present = tuple([v in live for v in equation.outputs])
+            if rule is not None and any(present):
+                self.resolved[equation] = rule(self, equation, present)
+        return live
 
     def transpose(self, cotangents: Sequence[Value | None]) -> list[Value | None]:
         """Walk backward from cotangents of the tangent outputs to cotangents of the tangent inputs (None: zero)."""
-        self.prepare()
+        self.prepare([c is not None for c in cotangents])
         for tangent, cotangent in zip(self.linearized.tangent_outputs, cotangents, strict=True):
             if tangent is not None and cotangent is not None:
                 self._accumulate(tangent, cotangent)
         for equation in reversed(self.linearized.linear):
             if any(v in self.cotangents for v in equation.outputs):
-                self.builder.source = equation.source
+                self.builder.source, self.builder.region = equation.source, equation.region
                 self._transpose_equation(equation)
                 self.retrieval.barriers.settle(equation)
         return [None if t is None else self.cotangents.get(t) for t in self.linearized.tangents]
 
     def _transpose_equation(self, equation: LinearEquation) -> None:
-        op, coefficients = equation.op, equation.coefficients
-        present = tuple(v in self.cotangents for v in equation.outputs)
-        if isinstance(op, Primitive):
-            rule = transpose_rule(op, equation.inputs, equation.linear, equation.outputs, present)
-            atoms = self._retrieve(equation, coefficients, rule.program.inputs, rule.used)
-            given = [self.cotangents.pop(v) for v in equation.outputs if v in self.cotangents]
-            found = iter(self.builder.instantiate(rule.program, [*atoms, *given]))
-            results = [None if zero else next(found) for zero in rule.zero]
-        elif isinstance(op, Opaque):
-            program = op.backward()
-            used = used_values(program)
-            atoms = self._retrieve(equation, coefficients, program.inputs, used)
-            given = [self._cotangent_or_zeros(v) for v in equation.outputs]
-            results = self.builder.instantiate(program, [*atoms, *given])
-        else:
+        results: Sequence[Any]
+        if equation in self.resolved:
             resolved = self.resolved[equation]
             atoms = self._retrieve(equation, resolved.coefficients, resolved.coefficients, None)
             results = resolved.step(self.builder, atoms, [self.cotangents.pop(v, None) for v in equation.outputs])
+        else:
+            rule = self.live_of.transposed(equation, tuple([v in self.cotangents for v in equation.outputs]))
+            atoms = self._retrieve(equation, equation.coefficients, rule.program.inputs, rule.used)
+            given = [self.cotangents.pop(v) for v in equation.outputs if v in self.cotangents]
+            found = iter(self.builder.instantiate(rule.program, [*atoms, *given]))
+            results = [None if zero else next(found) for zero in rule.zero]
         for tangent, result in zip(equation.tangents, results, strict=True):
             if result is not None:
-                self._accumulate(tangent, result)  # type: ignore[arg-type]
+                self._accumulate(tangent, result, getattr(equation.op, "context", None))
 
     def _retrieve(
         self, equation: LinearEquation, atoms: Sequence[Atom], parameters: Sequence[Any], used: Collection[Value] | None
@@ -201,48 +209,46 @@ class Level:
         found = self.retrieval.retrieve(needed, equation)
         return [a if isinstance(a, Literal) else found.get(a, a) for a in atoms]
 
-    def _cotangent_or_zeros(self, value: Value) -> Value:
-        found = self.cotangents.pop(value, None)
-        return found if found is not None else self.builder.zeros(value.type)
-
-    def _accumulate(self, tangent: Value, cotangent: Value) -> None:
+    def _accumulate(self, tangent: Value, cotangent: Value, context: Any = None) -> None:
         known = self.cotangents.get(tangent)
-        self.cotangents[tangent] = cotangent if known is None else self.builder.add(known, cotangent)
+        self.cotangents[tangent] = cotangent if known is None else self.builder.add(known, cotangent, context)
         self.retrieval.barriers.changed(tangent)
 
-    def apply(self, tangents: Sequence[Value | None]) -> list[Atom | None]:
-        """Walk forward from tangents of the inputs to tangents of the outputs (None: zero)."""
-        self.prepare()
+    def apply(self, tangents: Sequence[Value | None], outputs: Sequence[bool] | None = None) -> list[Atom | None]:
+        """Walk forward from tangents of the inputs to tangents of the flagged outputs (None: zero or not flagged)."""
+        results = self.linearized.tangent_outputs
+        asked = [t is not None and (outputs is None or outputs[i]) for i, t in enumerate(results)]
+        live = self.prepare(asked)
         values: dict[Value, Atom] = {
             t: given
             for t, given in zip(self.linearized.tangents, tangents, strict=True)
             if t is not None and given is not None
         }
-        for equation in self.linearized.live_linear():
-            self.builder.source = equation.source
-            self._apply_equation(equation, values)
-        return [None if t is None else values[t] for t in self.linearized.tangent_outputs]
+        for equation in self.linearized.linear:
+            if any(v in live for v in equation.outputs):
+                self.builder.source, self.builder.region = equation.source, equation.region
+                self._apply_equation(equation, values)
+        return [values[t] if a and t is not None else None for t, a in zip(results, asked, strict=True)]
 
     def _apply_equation(self, equation: LinearEquation, values: dict[Value, Atom]) -> None:
         op, coefficients = equation.op, equation.coefficients
-        if isinstance(op, Opaque):
-            program = op.forward()
-            atoms = iter(self._retrieve(equation, coefficients, program.inputs, used_values(program)))
-        else:
-            atoms = iter(self._retrieve(equation, coefficients, coefficients, None))
+        program = op.forward() if isinstance(op, Opaque) else None
+        parameters = coefficients if program is None else program.inputs
+        used = None if program is None else used_values(program)
+        atoms = iter(self._retrieve(equation, coefficients, parameters, used))
         inputs = [
-            values[a] if is_linear else next(atoms)  # type: ignore[index]
+            values.get(a) if is_linear else next(atoms)  # type: ignore[arg-type]
             for a, is_linear in zip(equation.inputs, equation.linear, strict=True)
         ]
-        if isinstance(op, Opaque):
-            results = self.builder.instantiate(op.forward(), inputs)
-        elif equation in self.resolved:
+        if equation in self.resolved:
             resolved = self.resolved[equation]
             found = self._retrieve(equation, resolved.coefficients, resolved.coefficients, None)
             results = resolved.step(self.builder, found, inputs)
+        elif program is not None:
+            results = self.builder.instantiate(program, inputs)  # type: ignore[arg-type]
         else:
-            results = self.builder.emit(op, inputs, [v.type for v in equation.outputs])
-        values.update(zip(equation.outputs, results, strict=True))
+            results = self.builder.emit(op, inputs, [v.type for v in equation.outputs])  # type: ignore[arg-type]
+        values.update((v, r) for v, r in zip(equation.outputs, results, strict=True) if r is not None)
 
     def forward_order(self) -> Iterator[Equation]:
         """The primal and coefficient equations as the forward program has them, loops and branches replaced."""

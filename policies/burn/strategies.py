@@ -61,14 +61,13 @@ class Strategy(Combinable):
         for level in view.program.levels():
             facts = facts_of(level)
             if view.region in facts.steps or view.region in facts.derivations:
-                held.update((v, SAVE) for v in self._held(facts, view, inside))
+                found = self._held(facts, view, inside)
+                held.update((v, SAVE) for v in found if facts.producer.get(v) in inside)
         return held
 
     def _held(self, facts: LevelFacts, view: RegionView, inside: Collection[Equation]) -> set[Value]:
         visited = [s for s in facts.steps.get(view.region, ()) if s.equation in inside]
         held = {n.value for n in self.checkpointer(visited, inside).kept if not n.is_given}
-        if view.by_name:  # names do not reach all that derivatives read; JAX keeps of these what it can use
-            held.update(n.value for s in visited if not self.may_recompute(s) for n in s.outputs)
         return held | self._never_run_again(facts, facts.derivations.get(view.region, ()), inside, held)
 
     def _never_run_again(

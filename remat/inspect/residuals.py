@@ -11,7 +11,7 @@ from remat.decisions import Offload, Save, as_policy
 from remat.ir.ops import Name, Scan
 from remat.ir.program import Equation, Program, Value
 from remat.ir.source import NOWHERE, Position
-from remat.ir.types import is_differentiable, short_text, size_in_bytes
+from remat.ir.types import element_count, is_differentiable, short_text, size_in_bytes
 from remat.signature import flatten_arguments, function_name
 from remat.trace import trace_arguments
 from remat.transforms.split import Split, split_program
@@ -181,7 +181,7 @@ class _Describer:
         origin, name = self.origin(inner, level, producer)
         times = 1
         for length in loops:
-            times *= length
+            times *= element_count([length])
         return Residual(
             type=short_text(unit.type),
             bytes=size_in_bytes(unit.type),
@@ -235,6 +235,8 @@ class _Describer:
         region = producer.region
         if region is None:
             return "no checkpoint region around it"
+        if inner in level.linearized.always_kept:
+            return "saved by the fwd rule of a custom_vjp function with defremat"
         if isinstance(producer.op, Scan):
             return "result of a loop, which does not run again for it"
         policy = region.outermost.policy

@@ -8,7 +8,7 @@ and coefficients, and those are what a backward pass needs. Values that no diffe
 tangent: they are constants for the derivative.
 
 A structured op is linearized into a plain equation in `equations` and one linear equation that holds the linearized
-bodies (`LinearScan`, `LinearCond`), since what is saved inside is only decided later.
+bodies (`LinearScan`, `LinearCond`, `LinearShardMap`), since what is saved inside is only decided later.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from typing import Any, ClassVar
 from remat.ir.ops import Op
 from remat.ir.program import Atom, Equation, Program, Value
 from remat.ir.region import Region
-from remat.ir.rewrite import prune, select
+from remat.ir.rewrite import prune, select, used_values
 from remat.ir.source import Source
 
 
 class LinearEquation(Equation):
     """An equation that is linear in the inputs marked in `linear`; its other inputs are coefficients."""
 
-    __slots__ = ("linear",)
+    __slots__ = ("linear", "reads")
 
     def __init__(
         self,
@@ -42,6 +42,8 @@ class LinearEquation(Equation):
     ):
         super().__init__(op, inputs, outputs, source, region)
         self.linear = tuple(linear)
+        self.reads: list[Value] | None = None
+        """What its transpose reads, once that is known."""
 
     @property
     def coefficients(self) -> list[Atom]:
@@ -93,14 +95,23 @@ class Linearized:
     tangent_outputs: list[Value | None]
     constants: list[tuple[Value, Any]] = field(default_factory=list)
     derivations: list[Derivation] = field(default_factory=list)
+    always_kept: set[Value] = field(default_factory=set)
+    """Values of regions that are kept whatever the policy is: what a `defremat` rule saves."""
+
+    always_rebuilt: set[Value] = field(default_factory=set)
+    """Values of regions that are never kept: what such a rule computes in the backward pass."""
+
+    stand_ins: dict[Value, Value] = field(default_factory=dict)
+    """From a result of such a rule's forward function to the one of them that is the same result."""
 
     def all_equations(self) -> Iterator[Equation]:
         """All primal and coefficient equations, those inside differentiated loops and branches included."""
-        bodies = {e.op.equation: e.op for e in self.linear if isinstance(e.op, (LinearScan, LinearCond))}
+        structured = (LinearScan, LinearCond, LinearShardMap)
+        bodies = {e.op.equation: e.op for e in self.linear if isinstance(e.op, structured)}
         for equation in self.equations:
             yield equation
             op = bodies.get(equation)
-            if isinstance(op, LinearScan):
+            if isinstance(op, (LinearScan, LinearShardMap)):
                 yield from op.body.all_equations()
             elif isinstance(op, LinearCond):
                 for branch in op.branches:
@@ -128,10 +139,10 @@ class Linearized:
         return live
 
     def levels(self) -> Iterator[Linearized]:
-        """This program and the bodies of its differentiated loops and branches, at every depth."""
+        """This program and the bodies of its differentiated loops, branches and shard_maps, at every depth."""
         yield self
         for equation in self.linear:
-            if isinstance(equation.op, LinearScan):
+            if isinstance(equation.op, (LinearScan, LinearShardMap)):
                 yield from equation.op.body.levels()
             elif isinstance(equation.op, LinearCond):
                 for branch in equation.op.branches:
@@ -142,6 +153,8 @@ class Linearized:
         for equation in self.linear:
             if isinstance(equation.op, LinearScan):
                 yield from equation.op.body.all_equations()
+            elif isinstance(equation.op, LinearShardMap):
+                yield from equation.op.body.equations_in_loops()
             elif isinstance(equation.op, LinearCond):
                 for branch in equation.op.branches:
                     yield from branch.equations_in_loops()
@@ -176,10 +189,35 @@ class LinearCond(Op):
 
 
 @dataclass(frozen=True, eq=False)
+class LinearShardMap(Op):
+    """The derivative of a shard_map equation; inputs and outputs are the tangents of the active inputs and results."""
+
+    body: Linearized
+    equation: Equation
+    active_outputs: tuple[bool, ...]
+    name: ClassVar[str] = "linear_shard_map"
+
+
+@dataclass(frozen=True, eq=False)
+class Transposed:
+    """A linear equation turned around: `program` takes the coefficients and the cotangents that are present, and
+    returns cotangents for the linear inputs; `zero` marks those that get none."""
+
+    program: Program
+    zero: tuple[bool, ...]
+
+    @cached_property
+    def used(self) -> frozenset[Value]:
+        """Those inputs of the program that it reads."""
+        return frozenset(used_values(self.program))
+
+
+@dataclass(frozen=True, eq=False)
 class Opaque(Op):
-    """A linear map known only as programs: `backward` takes (coefficients, cotangents), `forward` (coefficients,
-    tangents). Either is made when first asked for; making it raises where that direction does not exist."""
+    """A linear map known only as programs: `forward` takes (coefficients, tangents), and `backward` makes a program of
+    (coefficients, cotangents) for the set of cotangents that are present. Either is made when first asked for; making
+    it raises where that direction does not exist."""
 
     name: str  # type: ignore[misc]
     forward: Callable[[], Program]
-    backward: Callable[[], Program]
+    backward: Callable[[tuple[bool, ...]], Transposed]

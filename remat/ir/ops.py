@@ -2,12 +2,14 @@
 
 An op is immutable data. `Primitive` wraps a JAX primitive that we know only through JAX's own rules; the others are
 structure: they hold programs, and each transformation has one rule for each of them. Anything higher-order without
-an op of its own (shard_map, pallas_call, linear solves, FFI...) stays a `Primitive`.
+an op of its own (pallas_call, linear solves, FFI...) stays a `Primitive`.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, ClassVar
 
 from remat.ir.program import Program, Value
@@ -22,29 +24,27 @@ class Op:
     def programs(self) -> tuple[Program, ...]:
         return ()
 
-    @property
+    @cached_property
     def effects(self) -> frozenset[Any]:
-        return frozenset().union(*(e.op.effects for p in self.programs for e in p.equations))
+        return _effects_of(self.programs)
+
+
+def _effects_of(programs: Iterable[Program]) -> frozenset[Any]:
+    return frozenset().union(*(e.op.effects for p in programs for e in p.equations))
 
 
 class Primitive(Op):
     """A JAX primitive. `context` is the equation context (mesh, compute_on...) to enter when it is bound."""
 
-    __slots__ = ("_effects", "context", "params", "primitive")
-
     def __init__(self, primitive: Any, params: dict[str, Any], effects: Any = frozenset(), context: Any = None):
         self.primitive = primitive
         self.params = params
-        self._effects = effects
+        self.effects = frozenset(effects)  # type: ignore[misc]
         self.context = context
 
     @property
     def name(self) -> str:
         return self.primitive.name
-
-    @property
-    def effects(self) -> frozenset[Any]:
-        return frozenset(self._effects)
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,10 +79,10 @@ class Block(Op):
     def programs(self) -> tuple[Program, ...]:
         return (self.program,)
 
-    @property
+    @cached_property
     def effects(self) -> frozenset[Any]:
         """What is left when the state, which nobody outside sees, is taken away."""
-        return frozenset(e for e in super().effects if e.__class__.__name__ not in STATE_EFFECTS)
+        return frozenset(e for e in _effects_of(self.programs) if e.__class__.__name__ not in STATE_EFFECTS)
 
 
 STATE_EFFECTS = frozenset({"ReadEffect", "WriteEffect", "AccumEffect", "InternalMutableArrayEffect"})
@@ -90,12 +90,31 @@ STATE_EFFECTS = frozenset({"ReadEffect", "WriteEffect", "AccumEffect", "Internal
 
 @dataclass(frozen=True, eq=False)
 class Checkpoint(Op):
-    """A region whose values are recomputed in the backward pass unless `policy` saves them."""
+    """A region whose values are recomputed in the backward pass unless `policy` saves them.
+
+    `function` is the name of the user's function, where it is known.
+    """
 
     program: Program
     policy: Any
     prevent_cse: Any = True
+    function: str = ""
     name: ClassVar[str] = "checkpoint"
+
+    @property
+    def programs(self) -> tuple[Program, ...]:
+        return (self.program,)
+
+
+@dataclass(frozen=True, eq=False)
+class CustomRule(Op):
+    """A call of a function that has derivative rules of its own (`remat.custom_vjp`). The first inputs are what the
+    function closes over; they have no derivative."""
+
+    program: Program
+    rules: Any
+    constant_count: int
+    name: ClassVar[str] = "custom_vjp_call"
 
     @property
     def programs(self) -> tuple[Program, ...]:
@@ -125,9 +144,14 @@ class Scan(Op):
 
 @dataclass(frozen=True, eq=False)
 class Cond(Op):
-    """`branches[index](*operands)`; inputs are the index and the operands."""
+    """`branches[index](*operands)`; inputs are the index and the operands.
+
+    The index may be the number of the platform (`lax.platform_dependent`); then `platforms` has the names of each
+    branch's platforms (None for those that no other branch names), and only one branch is compiled.
+    """
 
     branches: tuple[Program, ...]
+    platforms: tuple[tuple[str, ...] | None, ...] | None = None
     name: ClassVar[str] = "cond"
 
     @property
@@ -148,6 +172,28 @@ class While(Op):
     @property
     def programs(self) -> tuple[Program, ...]:
         return (self.condition, self.body)
+
+
+@dataclass(frozen=True, eq=False)
+class ShardMap(Op):
+    """`body` on every device of `mesh`, each with its part of the inputs.
+
+    `in_specs` and `out_specs` say how inputs and outputs are cut over `axes`, the mesh axes that the body sees.
+    `check_vma` says whether the body's types tell over which axes values vary. `context` is that of the equation.
+    """
+
+    body: Program
+    mesh: Any
+    in_specs: tuple[Any, ...]
+    out_specs: tuple[Any, ...]
+    axes: frozenset[Any]
+    check_vma: bool
+    context: Any = None
+    name: ClassVar[str] = "shard_map"
+
+    @property
+    def programs(self) -> tuple[Program, ...]:
+        return (self.body,)
 
 
 @dataclass(frozen=True, eq=False)

@@ -11,7 +11,21 @@ from typing import Any
 
 import numpy as np
 
-from remat.ir.ops import Block, Call, Checkpoint, Cond, Name, Op, Primitive, Scan, ToMemory, While, Zeros
+from remat.ir.ops import (
+    Block,
+    Call,
+    Checkpoint,
+    Cond,
+    CustomRule,
+    Name,
+    Op,
+    Primitive,
+    Scan,
+    ShardMap,
+    ToMemory,
+    While,
+    Zeros,
+)
 from remat.ir.program import Atom, Equation, Literal, Program, Value
 from remat.ir.types import short_text, size_in_bytes
 
@@ -90,13 +104,13 @@ def _equation_text(equation: Equation, names: _Names) -> str:
 
 
 def _nested(op: Op) -> list[tuple[str, Program]]:
-    if isinstance(op, Scan):
+    if isinstance(op, (Scan, ShardMap)):
         return [("body", op.body)]
     if isinstance(op, Cond):
         return [(f"branch {k}", branch) for k, branch in enumerate(op.branches)]
     if isinstance(op, While):
         return [("condition", op.condition), ("body", op.body)]
-    if isinstance(op, (Block, Call, Checkpoint)):
+    if isinstance(op, (Block, Call, Checkpoint, CustomRule)):
         return [(op.name, op.program)]
     return []
 
@@ -111,8 +125,13 @@ def op_text(op: Op) -> str:
         return "zeros"
     if isinstance(op, Scan):
         return f"scan[length={op.length}{', reverse' if op.reverse else ''}]"
+    if isinstance(op, ShardMap):
+        cut, joined = (", ".join(str(s) for s in specs) for specs in (op.in_specs, op.out_specs))
+        return f"shard_map[({cut}) -> ({joined})]"
     if isinstance(op, Call):
         return f"call[{op.function}]"
+    if isinstance(op, CustomRule):
+        return f"custom_vjp[{op.rules.name}]"
     if isinstance(op, Checkpoint):
         return f"checkpoint[{_parameter(op.policy)}]" if op.policy is not None else "checkpoint"
     if isinstance(op, Primitive):

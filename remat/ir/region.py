@@ -18,10 +18,10 @@ class Region:
     `policy` is what the user gave (None: save nothing). `prevent_cse` asks for optimization barriers around the
     recomputation. `in_loop` says that the region sits in a loop body, where XLA cannot merge forward and backward, so
     that barriers are never needed. `last` is set when no other region or loop is differentiated after this one, which
-    means that its backward begins as soon as its forward ends.
+    means that its backward begins as soon as its forward ends. `function` is the name of the user's function, if known.
     """
 
-    __slots__ = ("depth", "in_loop", "last", "parent", "policy", "prevent_cse", "source")
+    __slots__ = ("depth", "function", "in_loop", "last", "parent", "policy", "prevent_cse", "source")
 
     def __init__(
         self,
@@ -30,12 +30,14 @@ class Region:
         prevent_cse: bool = True,
         in_loop: bool = False,
         source: Source = UNKNOWN,
+        function: str = "",
     ):
         self.policy = policy
         self.parent = parent
         self.prevent_cse = prevent_cse
         self.in_loop = in_loop
         self.source = source
+        self.function = function
         self.last = False
         self.depth: int = 0 if parent is None else parent.depth + 1
 

@@ -7,14 +7,16 @@ from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 from jax import lax
+from jax.extend.core.primitives import copy_p
 
-from remat.ir.ops import Block, Call, Checkpoint, Cond, Name, Op, Primitive, Scan, While, Zeros
+from remat.ir.ops import Barrier, Block, Call, Checkpoint, Cond, CustomRule, Op, Primitive, Scan, ShardMap, While, Zeros
 from remat.ir.program import Atom, Equation, Literal, Program, Value
 from remat.ir.region import Region
 from remat.ir.source import UNKNOWN, Source
 
 Env = dict[Value, Atom]
 ADD = Primitive(lax.add_p, {})
+COPY = Primitive(copy_p, {})
 
 
 def read(env: Env, atom: Atom) -> Atom:
@@ -38,15 +40,22 @@ class Builder:
     def zeros(self, type: Any) -> Value:
         return self.emit(Zeros(type), [], [type])[0]
 
-    def add(self, a: Atom, b: Atom) -> Value:
-        """The sum of two cotangents of one type."""
-        return self.emit(ADD, [a, b], [a.type])[0]
+    def add(self, a: Atom, b: Atom, context: Any = None) -> Value:
+        """The sum of two cotangents of one type, in the context of the equation that it belongs to."""
+        op = ADD if context is None else Primitive(lax.add_p, {}, context=context)
+        return self.emit(op, [a, b], [a.type])[0]
 
     def define(self, program: Program, inputs: Sequence[Atom], values: Sequence[Value]) -> None:
-        """Append `program` so that its last equation defines `values`."""
-        self.instantiate(program, inputs)
-        last = self.equations.pop()
-        self.equations.append(Equation(last.op, last.inputs, values, last.source, last.region))
+        """Append `program` so that it defines `values`: by its last equation, or by copies where that defines others
+        (a zero scalar is a literal, which no equation defines)."""
+        start = len(self.equations)
+        results = self.instantiate(program, inputs)
+        last = self.equations[-1] if len(self.equations) > start else None
+        if last is not None and list(last.outputs) == results:
+            self.equations[-1] = Equation(last.op, last.inputs, values, last.source, last.region)
+            return
+        for atom, value in zip(results, values, strict=True):
+            self.equations.append(Equation(COPY, [atom], [value], self.source, self.region))
 
     def instantiate(self, program: Program, inputs: Sequence[Atom]) -> list[Atom]:
         """Append the equations of `program` with its inputs replaced; return the atoms of its outputs."""
@@ -102,33 +111,15 @@ def _copy(program: Program, nested: bool) -> Program:
 
 def with_programs(op: Op, programs: Sequence[Program]) -> Op:
     """The same op over other nested programs."""
-    if isinstance(op, Scan):
+    if isinstance(op, (Scan, ShardMap)):
         return dataclasses.replace(op, body=programs[0])
     if isinstance(op, Cond):
         return dataclasses.replace(op, branches=tuple(programs))
     if isinstance(op, While):
         return dataclasses.replace(op, condition=programs[0], body=programs[1])
-    if isinstance(op, (Block, Call, Checkpoint)):
+    if isinstance(op, (Block, Call, Checkpoint, CustomRule)):
         return dataclasses.replace(op, program=programs[0])
     return op
-
-
-def insert_names(program: Program, chosen: dict[Value, Any], tag: Callable[[Any], Any]) -> Program:
-    """Name each value in `chosen`, at every level, with `tag(chosen[value])`; all later uses read the named value."""
-    env: Env = {}
-    equations: list[Equation] = []
-    for equation in program.equations:
-        op = equation.op
-        if op.programs:
-            op = with_programs(op, [insert_names(p, chosen, tag) for p in op.programs])
-        inputs = [env.get(a, a) if isinstance(a, Value) else a for a in equation.inputs]
-        equations.append(Equation(op, inputs, equation.outputs, equation.source, equation.region))
-        for value in equation.outputs:
-            if value in chosen:
-                named = env[value] = Value(value.type)
-                equations.append(Equation(Name(tag(chosen[value])), [value], [named], equation.source, equation.region))
-    outputs = [env.get(a, a) if isinstance(a, Value) else a for a in program.outputs]
-    return Program(program.inputs, equations, outputs, program.constants, program.signature)
 
 
 def prune(
@@ -179,6 +170,20 @@ def prune_program(program: Program) -> Program:
     return Program(program.inputs, equations, program.outputs, program.constants, program.signature)
 
 
+def without_barriers(program: Program) -> Program:
+    """The same program with what comes out of optimization barriers replaced by what goes in."""
+    env: Env = {}
+    equations: list[Equation] = []
+    for equation in program.equations:
+        inputs = [env.get(a, a) if isinstance(a, Value) else a for a in equation.inputs]
+        if isinstance(equation.op, Barrier):
+            env.update(zip(equation.outputs, inputs, strict=True))
+        else:
+            equations.append(Equation(equation.op, inputs, equation.outputs, equation.source, equation.region))
+    outputs = [env.get(a, a) if isinstance(a, Value) else a for a in program.outputs]
+    return Program(program.inputs, equations, outputs, program.constants, program.signature)
+
+
 def select(items: Sequence[Any], flags: Sequence[bool]) -> list[Any]:
     """The items whose flag is set."""
     return [x for x, keep in zip(items, flags, strict=True) if keep]
@@ -209,7 +214,8 @@ def _prune_nested(equation: Equation, used: list[bool]) -> Equation:
         new = Call(inner, op.function)
     else:
         cse = op.prevent_cse
-        new = Checkpoint(inner, op.policy, cse if isinstance(cse, bool) else tuple(select(cse, live)))
+        flags = cse if isinstance(cse, bool) else tuple(select(cse, live))
+        new = Checkpoint(inner, op.policy, flags, op.function)
     inputs = select(equation.inputs, live)
     return Equation(new, inputs, select(equation.outputs, used), equation.source, equation.region)
 
@@ -222,7 +228,11 @@ def _prune_cond(equation: Equation, used: list[bool]) -> Equation:
         outputs = select(branch.outputs, used)
         branches.append(Program(branch.inputs, prune(branch.equations, outputs), outputs))
     return Equation(
-        Cond(tuple(branches)), equation.inputs, select(equation.outputs, used), equation.source, equation.region
+        Cond(tuple(branches), op.platforms),
+        equation.inputs,
+        select(equation.outputs, used),
+        equation.source,
+        equation.region,
     )
 
 
@@ -249,9 +259,23 @@ def _prune_scan(equation: Equation, used: list[bool]) -> Equation:
     return Equation(new, inputs, results, equation.source, equation.region)
 
 
+def _prune_shard_map(equation: Equation, used: list[bool]) -> Equation:
+    op = equation.op
+    assert isinstance(op, ShardMap)
+    outputs = select(op.body.outputs, used)
+    inner = Program(op.body.inputs, prune(op.body.equations, outputs), outputs)
+    live = _used_inputs(inner)
+    inner.inputs = select(inner.inputs, live)
+    specs = {"in_specs": tuple(select(op.in_specs, live)), "out_specs": tuple(select(op.out_specs, used))}
+    new = dataclasses.replace(op, body=inner, **specs)
+    inputs = select(equation.inputs, live)
+    return Equation(new, inputs, select(equation.outputs, used), equation.source, equation.region)
+
+
 prune_rules: dict[type[Op], Callable[[Equation, list[bool]], Equation]] = {
     Call: _prune_nested,
     Checkpoint: _prune_nested,
     Cond: _prune_cond,
     Scan: _prune_scan,
+    ShardMap: _prune_shard_map,
 }

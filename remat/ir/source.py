@@ -6,6 +6,7 @@ JAX's source record and looks into it lazily.
 
 from __future__ import annotations
 
+import os
 import re
 from typing import Any, NamedTuple
 
@@ -27,12 +28,18 @@ NOWHERE = Position("", 0, 0, "")
 class Source:
     """The origin of an equation. `info` is JAX's source record; None where no user line stands behind it."""
 
-    __slots__ = ("caller", "info")
+    __slots__ = ("caller", "info", "is_recomputed")
 
-    def __init__(self, info: Any = None, caller: Source | None = None):
+    def __init__(self, info: Any = None, caller: Source | None = None, is_recomputed: bool = False):
         self.info = info
         self.caller = caller
         """The call that the equation was inlined from; its place is given where the equation itself has none."""
+        self.is_recomputed = is_recomputed
+        """Whether the equation stands in a backward program and computes a value of the forward pass again."""
+
+    def again(self) -> Source:
+        """The source of the same equation where it is recomputed."""
+        return Source(self.info, self.caller, True)
 
     @property
     def text(self) -> str:
@@ -55,3 +62,21 @@ class Source:
 
 
 UNKNOWN = Source()
+
+
+def _register_own_files() -> None:
+    """Tell JAX that our frames are no user's code, so that equations show the line that called us.
+
+    Not so the demo, which is a user like any other. Folders count by their real place too, as installations for
+    development load `remat.policies` and `remat.transforms` from there.
+    """
+    root = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+    for name in os.listdir(root):
+        path = os.path.join(root, name)
+        if name != "demo" and (name.endswith(".py") or os.path.isdir(path)):
+            ending = "" if name.endswith(".py") else os.sep
+            for place in {path, os.path.realpath(path)}:
+                source_info_util.register_exclusion(place + ending)
+
+
+_register_own_files()

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 from remat import jax_compat
 from remat.ir.ops import Name, Op, Primitive, ToMemory, Zeros
 from remat.ir.primitive_table import BY_NAME, CHEAP_KINDS, CHEAP_NAMES, UNKNOWN, Bound, Row
 
 
 def row_of(op: Op) -> Row:
-    """The row of the table for an operation."""
+    """The row of the table for an operation. A product that sums over nothing (an outer product, or one element by
+    element, written as an einsum) is what a multiplication is."""
+    if isinstance(op, Primitive) and op.name == "dot_general" and not op.params["dimension_numbers"][0][0]:
+        return BY_NAME["mul"]
     if isinstance(op, (Name, ToMemory, Zeros)):
         return BY_NAME["name"]
     return BY_NAME.get(op.name, UNKNOWN)
@@ -22,6 +28,18 @@ def bound_of(op: Op) -> Bound:
 def is_view_or_cast(op: Op) -> bool:
     """Whether the result follows from one operand without arithmetic."""
     return isinstance(op, Name) or (isinstance(op, Primitive) and row_of(op).kind in ("view", "cast"))
+
+
+def is_product(op: Op) -> bool:
+    """Whether it is a dot product or a convolution."""
+    return isinstance(op, Primitive) and op.name in jax_compat.dots_primitive_names
+
+
+def is_batched_product(op: Op, types: Sequence[Any]) -> bool:
+    """Whether it is a product, of operands of these types, with batch dimensions: not one with weights."""
+    if not is_product(op) or op.name == "conv_general_dilated":
+        return False
+    return jax_compat.has_batch_dims(op.name, types, op.params)  # type: ignore[attr-defined]
 
 
 def is_memory_bound(op: Op) -> bool:

@@ -26,7 +26,17 @@ def size_in_bytes(type: Any) -> int:
     shape = getattr(type, "shape", None)
     if shape is None or not hasattr(type, "dtype") or type.dtype == dtypes.float0:
         return 0
-    return math.prod(int(d) for d in shape) * itemsize(type)
+    return element_count(shape) * itemsize(type)
+
+
+def element_count(shape: Any) -> int:
+    """How many elements an array of this shape has; see `SYMBOLIC_SIZE`."""
+    return math.prod(d if isinstance(d, int) else SYMBOLIC_SIZE for d in shape)
+
+
+SYMBOLIC_SIZE = 1024
+"""What a symbolic dimension (`jax.export.symbolic_shape`) counts as where sizes are compared: a batch, most likely,
+which is larger than what is not one. Its real size is only known when the exported function is called."""
 
 
 def short_text(type: Any) -> str:

@@ -7,6 +7,7 @@ Operands are not returned again (the cond's own operands serve). The backward is
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
@@ -14,10 +15,11 @@ from remat.decisions import SAVE
 from remat.ir.linearized import LinearCond, LinearEquation, Linearized
 from remat.ir.ops import Cond
 from remat.ir.program import Atom, Equation, Program, Value
-from remat.ir.rewrite import Builder, prune
-from remat.transforms.derivative import tangent_type
+from remat.ir.rewrite import Builder, prune, select
+from remat.jax_compat import cotangent_type, tangent_type
 from remat.transforms.forward import forward_equations
 from remat.transforms.linearize import Linearizer, Tangent, linearize_program, linearize_rules
+from remat.transforms.liveness import spread_flags
 from remat.transforms.walk import Level, Resolved, StackedFrom, resolve_rules
 
 
@@ -40,43 +42,45 @@ def _linearize(
 linearize_rules[Cond] = _linearize
 
 
-def _resolve(level: Level, equation: LinearEquation) -> Resolved:
+def _resolve(level: Level, equation: LinearEquation, present: tuple[bool, ...]) -> Resolved:
     op = equation.op
     assert isinstance(op, LinearCond)
+    live, reached = spread_flags(present, op.active_outputs), level.live_of.reached(equation, present)
     inner = [level.nested(b) for b in op.branches]
-    walked = [_walk(lvl, b, op) for lvl, b in zip(inner, op.branches, strict=True)]
+    walked = [_walk(lvl, b, op, live, reached) for lvl, b in zip(inner, op.branches, strict=True)]
 
     index, *operands = op.equation.inputs
     slots = _share_slots(level, op, inner)
     _replace_forward(level, op, inner, slots)
 
     # The backward branches all take: what is shared, the operands that any branch needs, and the cotangents.
-    positions = sorted(
-        {b.inputs.index(o) for lvl, b in zip(inner, op.branches) for o in lvl.residuals if o in set(b.inputs)}
-    )
-    given = walked[0][0]
+    both = list(zip(inner, op.branches, strict=True))
+    positions = [i for i in range(len(operands)) if any(b.inputs[i] in lvl.residuals for lvl, b in both)]
+    returned = [any(r is not None for r in each) for each in zip(*(results for _, results in walked), strict=True)]
+    types = select(_result_types(level, op), returned)
     branches = []
     for lvl, branch, (arguments, results) in zip(inner, op.branches, walked, strict=True):
         builder = Builder()
         builder.equations = list(lvl.equations_out)
-        present = _present(walked)
-        targets = _targets(level, branch, op)
-        outputs = [
-            r if r is not None else builder.zeros(t) for r, t, p in zip(results, targets, present, strict=True) if p
-        ]
+        chosen = select(results, returned)
+        outputs = [r if r is not None else builder.zeros(t) for r, t in zip(chosen, types, strict=True)]
         shared = [own[lvl] if lvl in own else Value(v.type) for v, own in slots]
         own_inputs = [branch.inputs[i] for i in positions]
         passed = [v if v in lvl.residuals else Value(v.type) for v in own_inputs]
-        branches.append(Program([*shared, *passed, *arguments], builder.equations, outputs))  # type: ignore[arg-type]
-    new = Cond(tuple(branches))
-    present = _present(walked)
-    types = [t for t, p in zip(_targets(level, op.branches[0], op), present, strict=True) if p]
+        given = [v for v in arguments if v is not None]
+        branches.append(Program([*shared, *passed, *given], builder.equations, outputs))
+    new = Cond(tuple(branches), op.equation.op.platforms)  # type: ignore[attr-defined]
     coefficients: list[Atom] = [index, *(v for v, _ in slots), *(operands[i] for i in positions)]
+    parameters = walked[0][0]
 
     def step(out: Builder, atoms: list[Atom], tangents: list[Value | None]) -> list[Value | None]:
-        full = [t if t is not None else out.zeros(g.type) for t, g in zip(tangents, given, strict=True)]
+        full = [
+            t if t is not None else out.zeros(p.type)
+            for t, p in zip(tangents, parameters, strict=True)
+            if p is not None
+        ]
         results = iter(out.emit(new, [*atoms, *full], types))
-        return [next(results) if p else None for p in present]
+        return [next(results) if r else None for r in returned]
 
     return Resolved(equation, step, coefficients)
 
@@ -84,31 +88,26 @@ def _resolve(level: Level, equation: LinearEquation) -> Resolved:
 resolve_rules[LinearCond] = _resolve
 
 
-def _walk(level: Level, branch: Linearized, op: LinearCond) -> tuple[list[Value], list[Atom | None]]:
-    """Walk one branch; returns its arguments (cotangents or tangents) and its results, None where zero."""
+def _walk(
+    level: Level, branch: Linearized, op: LinearCond, live: Sequence[bool], reached: Sequence[bool]
+) -> tuple[Sequence[Value | None], Sequence[Atom | None]]:
+    """Walk one branch whose flagged outputs are live, and flagged tangents of operands in any branch. Returns its
+    arguments and its results, with None where nothing is live, or is zero."""
     if level.backward:
-        cotangents = [
-            Value(tangent_type(o.type)) if f else None for o, f in zip(branch.outputs, op.active_outputs, strict=True)
-        ]
+        cotangents = [Value(cotangent_type(o.type)) if f else None for o, f in zip(branch.outputs, live, strict=True)]
         results: Sequence[Any] = level.transpose(cotangents)
-        arguments = [c for c in cotangents if c is not None]
-        return arguments, [r for r, t in zip(results, branch.tangents, strict=True) if t is not None]
-    out = level.apply(branch.tangents)
-    arguments = [t for t in branch.tangents if t is not None]
-    return arguments, [o for o, f in zip(out, op.active_outputs, strict=True) if f]
+        found = [r for r, t in zip(results, branch.tangents, strict=True) if t is not None]
+        return select(cotangents, op.active_outputs), found
+    arguments = [t if r else None for t, r in zip((t for t in branch.tangents if t is not None), reached, strict=True)]
+    return arguments, select(level.apply(branch.tangents, live), op.active_outputs)
 
 
-def _present(walked: Sequence[tuple[list[Value], list[Atom | None]]]) -> list[bool]:
-    """Which results are not zero in every branch. Tangent results are always present, as the outputs have tangents."""
-    count = len(walked[0][1])
-    return [any(results[i] is not None for _, results in walked) for i in range(count)]
-
-
-def _targets(level: Level, branch: Linearized, op: LinearCond) -> list[Any]:
+def _result_types(level: Level, op: LinearCond) -> list[Any]:
     """The types of the results of a walk."""
+    branch = op.branches[0]
     if level.backward:
-        return [t.type for t in branch.tangents if t is not None]
-    return [tangent_type(o.type) for o, f in zip(branch.outputs, op.active_outputs, strict=True) if f]
+        return [cotangent_type(t.type) for t in branch.tangents if t is not None]
+    return [tangent_type(o.type) for o in select(branch.outputs, op.active_outputs)]
 
 
 Slot = tuple[Value, dict[Level, Value]]
@@ -117,21 +116,22 @@ Slot = tuple[Value, dict[Level, Value]]
 def _share_slots(level: Level, op: LinearCond, inner: list[Level]) -> list[Slot]:
     """Outer values for the branches' residuals: of each type as many as the branch with most of them needs."""
     slots: list[Slot] = []
+    by_type: dict[Any, list[Slot]] = {}
     for lvl, branch in zip(inner, op.branches, strict=True):
-        free = list(slots)
         operands = set(branch.inputs)
+        taken: Counter[Any] = Counter()
         for origin, residual in lvl.residuals.items():
             if origin in operands:
                 continue
-            match = next((s for s in free if s[0].type == residual.type), None)
-            if match is None:
-                match = (Value(residual.type), {})
-                slots.append(match)
-                level.decisions[match[0]] = SAVE
-                level.note_origin(match[0], StackedFrom(origin, lvl, 1))
-            else:
-                free.remove(match)
-            match[1][lvl] = residual
+            same, place = by_type.setdefault(residual.type, []), taken[residual.type]
+            taken[residual.type] += 1
+            if place == len(same):
+                slot: Slot = (Value(residual.type), {})
+                same.append(slot)
+                slots.append(slot)
+                level.decisions[slot[0]] = SAVE
+                level.note_origin(slot[0], StackedFrom(origin, lvl, 1))
+            same[place][1][lvl] = residual
     return slots
 
 
@@ -145,5 +145,6 @@ def _replace_forward(level: Level, op: LinearCond, inner: list[Level], slots: li
         outputs = [*branch.outputs, *extra]
         branches.append(Program(branch.inputs, prune(builder.equations, outputs), outputs))
     outputs = [*old.outputs, *(v for v, _ in slots)]
-    new = Equation(Cond(tuple(branches)), old.inputs, outputs, old.source, old.region)
+    platforms = old.op.platforms  # type: ignore[attr-defined]
+    new = Equation(Cond(tuple(branches), platforms), old.inputs, outputs, old.source, old.region)
     level.replace(old, new, new)

@@ -9,13 +9,14 @@ rebuilt from the iteration before (`scan_shift`).
 
 from __future__ import annotations
 
+from remat import jax_compat
 from remat.ir.linearized import LinearEquation, LinearScan
 from remat.ir.ops import Scan
 from remat.ir.program import Atom, Equation
-from remat.transforms.derivative import tangent_type
+from remat.jax_compat import tangent_type
 from remat.transforms.linearize import Linearizer, Tangent, linearize_program, linearize_rules
 from remat.transforms.rules.scan_residuals import ScanResiduals
-from remat.transforms.rules.scan_steps import tangent_body, tangent_step, transposed_body, transposed_step
+from remat.transforms.rules.scan_steps import SecondBody, tangent_body, tangent_step, transposed_body, transposed_step
 from remat.transforms.walk import Level, Resolved, resolve_rules
 
 
@@ -52,16 +53,24 @@ def _linearize(
 linearize_rules[Scan] = _linearize
 
 
-def _resolve(level: Level, equation: LinearEquation) -> Resolved:
+def _resolve(level: Level, equation: LinearEquation, present: tuple[bool, ...]) -> Resolved:
     """Decide what the forward scan stacks, and how one step of the outer backward (or tangent) program runs."""
-    kept = ScanResiduals(level, equation)
-    kept.keep_results()
-    second = transposed_body(kept) if level.backward else tangent_body(kept)
+    kept, second = _walk(level, equation, present)
+    if kept.keep_what_is_read_of_histories():
+        level.children.remove(kept.inner)
+        kept, second = _walk(level, equation, present)
     kept.sort_residuals()
     forward = kept.forward_equation()
     level.replace(kept.op.equation, forward, kept.recompute_equation(forward))
-    step = transposed_step(kept, second) if level.backward else tangent_step(kept, second)
+    with jax_compat.on_mesh_of(v.type for v in equation.outputs):
+        step = transposed_step(kept, second) if level.backward else tangent_step(kept, second)
     return Resolved(equation, step, list(kept.residual_atoms.values()))
 
 
 resolve_rules[LinearScan] = _resolve
+
+
+def _walk(level: Level, equation: LinearEquation, present: tuple[bool, ...]) -> tuple[ScanResiduals, SecondBody]:
+    kept = ScanResiduals(level, equation, level.live_of.scan(equation, present))
+    kept.keep_results()
+    return kept, transposed_body(kept) if level.backward else tangent_body(kept)

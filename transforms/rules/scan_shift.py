@@ -7,7 +7,7 @@ backward loop reads the kept values at i and at i-1 by index, and the initial va
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,10 +15,8 @@ import jax.numpy as jnp
 from jax import lax
 from jax.core import ShapedArray
 
-from remat.ir.linearized import Linearized
-from remat.ir.ops import Primitive
 from remat.ir.program import Atom, Equation, Literal, Program, Value
-from remat.ir.rewrite import Builder, prune
+from remat.ir.rewrite import Builder
 from remat.ir.traits import is_memory_bound
 from remat.transforms.derivative import make_program
 
@@ -26,6 +24,7 @@ MAX_CHAIN = 64
 """Longer chains are not rebuilt: each equation of one is a pass over memory."""
 
 INDEX = ShapedArray((), jnp.dtype("int32"))
+BOOLEAN = ShapedArray((), jnp.dtype("bool"))
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,17 +37,36 @@ class Chain:
     reads: list[Value]
 
 
-def chain_of(body: Linearized, carried: Value, returned: Atom, given: Collection[Value]) -> Chain | None:
-    """The chain from `given` values of an iteration to what it carries on; None if there is no cheap one."""
-    equations = prune(body.equations, [returned], given=given, keep_effects=False)
-    defined = {v for e in equations for v in e.outputs}
-    used = [a for e in equations for a in e.inputs] + [returned]
-    reads = list(dict.fromkeys(a for a in used if isinstance(a, Value) and a not in defined))
-    if not set(reads).issubset(given) or len(equations) > MAX_CHAIN:
-        return None
-    if not all(is_memory_bound(e.op) and not e.op.effects for e in equations):
-        return None
-    return Chain(carried, returned, equations, reads)
+def chain_of(
+    producer: Mapping[Value, Equation],
+    carried: Value,
+    returned: Atom,
+    given: Collection[Value],
+    own: Collection[Value] = (),
+) -> Chain | None:
+    """The chain from `given` (or `own`) values of an iteration to what it carries on; None if there is no cheap one."""
+    equations: list[Equation] = []
+    reads: dict[Value, None] = {}
+    seen: set[Equation] = set()
+    stack: list[Atom | Equation] = [returned]
+    while stack:
+        item = stack.pop()
+        if isinstance(item, Equation):
+            equations.append(item)
+        elif isinstance(item, Literal):
+            continue
+        elif item in given or item in own:
+            reads[item] = None
+        elif item not in producer:
+            return None  # carried, and not kept of the iteration before
+        elif producer[item] not in seen:
+            equation = producer[item]
+            seen.add(equation)
+            if len(seen) > MAX_CHAIN or not is_memory_bound(equation.op) or equation.op.effects:
+                return None
+            stack.append(equation)
+            stack.extend(reversed(equation.inputs))
+    return Chain(carried, returned, equations, list(reads))
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,10 +98,7 @@ class IndexedReads:
                 (env[value],) = builder.instantiate(pick, [stack, previous])
         for chain, initial in zip(self.chains, self.initial, strict=True):
             rebuilt = _stamp(builder, chain, env)
-            op = Primitive(lax.select_n_p, {})
-            builder.equations.append(
-                Equation(op, [is_first, rebuilt, initial], [chain.carried], builder.source, builder.region)
-            )
+            builder.define(_choose(chain.carried.type), [is_first, rebuilt, initial], [chain.carried])
 
 
 def _stamp(builder: Builder, chain: Chain, env: dict[Value, Atom]) -> Atom:
@@ -100,6 +115,11 @@ def _stamp(builder: Builder, chain: Chain, env: dict[Value, Atom]) -> Atom:
 def _neighbour(first: int, before: int) -> Program:
     """index -> (whether it is the first iteration, the index of the iteration before or itself)."""
     return make_program(lambda i: [i == first, jnp.where(i == first, i, i + before)], [INDEX])
+
+
+def _choose(type: Any) -> Program:
+    """(flag, value, other value) -> the other value where the flag is set."""
+    return make_program(lambda flag, x, y: [lax.select_n(flag, x, y)], [BOOLEAN, type, type])
 
 
 def _pick(stack: Any) -> Program:

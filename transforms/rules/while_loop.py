@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from remat.errors import ReverseModeError
-from remat.ir.linearized import Opaque
+from remat.ir.linearized import Opaque, Transposed
 from remat.ir.ops import While
 from remat.ir.program import Atom, Equation, Program
 from remat.ir.types import is_differentiable
@@ -33,7 +33,7 @@ def _while(
         kept = [o for o, k in zip(inner.outputs, keep, strict=True) if k]
         return Program(inner.inputs, inner.equations, kept, inner.constants)
 
-    def backward() -> Program:
+    def backward(present: tuple[bool, ...]) -> Transposed:
         raise ReverseModeError(
             f"cannot differentiate in reverse mode through the while loop at {equation.source.text or 'unknown line'}:"
             " its number of iterations is only known when it runs, so nothing can be kept for the backward pass. Use "
