@@ -9,35 +9,16 @@ means `remat.grad(remat.checkpoint(f, policy=p))`. Without a policy the region i
 from __future__ import annotations
 
 import functools
-import inspect
-import operator
-import weakref
 from collections.abc import Callable, Sequence
-from typing import Any, cast
+from typing import Any
 
 import jax
-import numpy as np
-from jax import dtypes
 from jax.extend import source_info_util
 
-from remat.checkpoint import jax_policy, resolve_policy
-from remat.errors import ArgumentError, ArgumentTypeError, DifferentiationError
-from remat.ir.types import short_text
-from remat.libraries import about_gradient, numbers_in_modules
-from remat.region_primitive import Marks
-from remat.regions import Call
-from remat.signature import (
-    Arguments,
-    check_callable,
-    check_pair,
-    flatten_arguments,
-    function_name,
-    is_array,
-    is_traced,
-    leaf_text,
-    tree_text,
-)
-from remat.trace import VALUE_ERRORS, values_at_hand
+from remat.checkpoint import resolve_policy
+from remat.differentiate import Run, differentiated_as_region, replaced, without_settings
+from remat.gradient_checks import check_argnums, check_input, check_result, choose_arguments
+from remat.signature import check_callable, function_name
 from remat.transforms.vjp import LinearFunction, VjpFunction, without_statics
 
 source_info_util.register_exclusion(__file__)
@@ -110,22 +91,22 @@ def value_and_grad(
     def value_and_gradient(*args: Any, **kwargs: Any) -> Any:
         chosen = choose_arguments(fun, numbers, args, kwargs)
         for i in chosen:
-            _check_input(fun, i, args, holomorphic, allow_int)
-        given = _without_settings(fun, tuple(args[i] for i in chosen))
+            check_input(fun, i, args, holomorphic, allow_int)
+        given = without_settings(fun, tuple(args[i] for i in chosen))
 
         def differentiate(run: Run) -> Any:
             @functools.wraps(fun)  # for JAX's messages
             def scalar(leaves: list[Any]) -> Any:
                 parts, _ = given.rebuild(leaves)
-                out = run(_replaced(args, chosen, parts), kwargs)
+                out = run(replaced(args, chosen, parts), kwargs)
                 out, aux = out if has_aux else (out, None)
-                _check_result(fun, out, holomorphic)
+                check_result(fun, out, holomorphic)
                 return out, aux
 
             return jax.value_and_grad(scalar, 0, True, holomorphic, allow_int)(given.leaves)
 
-        (value, aux), found = _differentiated(fun, chosen, resolved, has_aux, differentiate)
-        gradients = without_statics(given.structure).build(found)[0]
+        (value, aux), found = differentiated_as_region(fun, chosen, resolved, has_aux, differentiate)
+        gradients = without_statics(given.structure, allow_int).build(found)[0]
         gradient = gradients[0] if single else gradients
         return ((value, aux), gradient) if has_aux else (value, gradient)
 
@@ -144,8 +125,9 @@ def vjp(fun: Callable[..., Any], *primals: Any, has_aux: bool = False, policy: A
     - `options`: further options of the installed `jax.vjp`, such as `saveable_args`.
 
     **Returns** `(out, vjp_fn)`, or `(out, vjp_fn, auxiliary)` with `has_aux`. `vjp_fn` takes a cotangent like `out`
-    and returns a tuple of cotangents like `primals` (float0 for integers, None for static leaves). It is what `jax.vjp`
-    returns, a pytree whose leaves are exactly the residuals, so the forward and the backward pass can be jitted apart.
+    and returns a tuple of cotangents like `primals` (float0 for integers and booleans, None for other static leaves).
+    It is what `jax.vjp` returns, a pytree whose leaves are exactly the residuals, so the forward and the backward pass
+    can be jitted apart.
 
     >>> import jax, jax.numpy as jnp, remat
     >>> out, vjp_fn = jax.jit(lambda x: remat.vjp(jnp.sin, x))(1.0)
@@ -154,7 +136,7 @@ def vjp(fun: Callable[..., Any], *primals: Any, has_aux: bool = False, policy: A
     """
     check_callable(fun, "remat.vjp")
     out, vjp_fn, *aux = _linear_part(jax.vjp, fun, primals, has_aux, policy, options)
-    given = _without_settings(fun, primals)
+    given = without_settings(fun, primals)
     vjp_fn = VjpFunction(vjp_fn, given.structure) if given.structure.statics else vjp_fn
     return (out, vjp_fn, *aux)
 
@@ -181,7 +163,7 @@ def linearize(fun: Callable[..., Any], *primals: Any, has_aux: bool = False, pol
     """
     check_callable(fun, "remat.linearize")
     out, linear_fn, *aux = _linear_part(jax.linearize, fun, primals, has_aux, policy, options)
-    given = _without_settings(fun, primals)
+    given = without_settings(fun, primals)
     linear_fn = LinearFunction(linear_fn, given.structure) if given.structure.statics else linear_fn
     return (out, linear_fn, *aux)
 
@@ -201,10 +183,6 @@ def jvp(fun: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any]
     return jax.jvp(fun, primals, tangents, has_aux=has_aux)
 
 
-Run = Callable[[tuple[Any, ...], dict[str, Any]], Any]
-"""A way to call the function that is differentiated, with all its arguments."""
-
-
 def _linear_part(
     transform: Callable[..., Any],
     fun: Callable[..., Any],
@@ -214,7 +192,7 @@ def _linear_part(
     options: dict[str, Any],
 ) -> Any:
     """`jax.vjp` or `jax.linearize` of a function of positional arguments; static leaves do not take part."""
-    given = _without_settings(fun, primals)
+    given = without_settings(fun, primals)
     has_statics = bool(given.structure.statics)
     if has_aux:
         options = {**options, "has_aux": True}
@@ -226,188 +204,7 @@ def _linear_part(
 
         return transform(call, *(given.leaves if has_statics else primals), **options)
 
-    return _differentiated(fun, range(len(primals)), resolve_policy(policy), has_aux, differentiate)
-
-
-def _differentiated(
-    fun: Callable[..., Any], chosen: Sequence[int], policy: Any, has_aux: bool, differentiate: Callable[[Run], Any]
-) -> Any:
-    """Differentiate a function as a region.
-
-    It is traced with types in place of all values, and what was traced is kept in mind. If its Python code looks at
-    values, those that are not differentiated are closed over as they are; it is then traced at each call. And if it
-    looks at what it computes from them, then without a policy JAX differentiates it step by step.
-    """
-    marks = Marks(policy, transparent=policy is None)
-
-    def with_jax(flat: Callable[..., Any]) -> Callable[..., Any]:
-        return flat if policy is None else jax.checkpoint(flat, policy=jax_policy(policy))
-
-    def traced(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        arguments = flatten_arguments(fun, args, kwargs, _is_not_a_size)
-        token = values_at_hand.set(True)
-        try:
-            return Call(fun, marks, with_jax, None, has_aux)(arguments)
-        finally:
-            values_at_hand.reset(token)
-
-    def closed_over(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        def partial(*parts: Any) -> Any:
-            return fun(*_replaced(args, chosen, parts), **kwargs)
-
-        _named_like_arguments(partial, fun, chosen, args)
-        arguments = _without_settings(partial, tuple(args[i] for i in chosen))
-        return Call(partial, marks, with_jax, None, has_aux)(arguments)
-
-    def direct(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        out = fun(*args, **kwargs)
-        return check_pair(fun, out) if has_aux else out
-
-    ways = [traced, closed_over, *([direct] if policy is None else [])]
-    if _looks_at_values(fun):
-        ways.remove(traced)
-    for way in ways:
-        try:
-            found = differentiate(way)
-        except (*VALUE_ERRORS, jax.errors.UnexpectedTracerError):  # the latter: a rule that closes over a value
-            if way is ways[-1]:
-                raise
-        else:
-            if way is not traced:
-                _note_that_it_looks_at_values(fun)
-            return found
-    raise AssertionError("unreachable")
-
-
-def _without_settings(fun: Callable[..., Any], args: tuple[Any, ...]) -> Arguments:
-    """The leaves of differentiated arguments: no flags and strings, and in Equinox modules no Python numbers."""
-    return flatten_arguments(fun, args, {}).with_static(numbers_in_modules((args, {})))
-
-
-def _is_not_a_size(leaf: Any) -> bool:
-    """Python integers that are not differentiated may be sizes and exponents, and stay what they are."""
-    return is_traced(leaf) and not (isinstance(leaf, int) and not isinstance(leaf, np.generic))
-
-
-_valued: weakref.WeakSet[Any] = weakref.WeakSet()
-"""Functions whose Python code looks at the values of arguments that are not differentiated."""
-
-
-def _looks_at_values(fun: Callable[..., Any]) -> bool:
-    try:
-        return fun in _valued
-    except TypeError:
-        return False
-
-
-def _note_that_it_looks_at_values(fun: Callable[..., Any]) -> None:
-    try:
-        _valued.add(fun)
-    except TypeError:  # no weak reference can be made to it
-        pass
-
-
-def _replaced(args: tuple[Any, ...], chosen: Sequence[int], parts: Sequence[Any]) -> tuple[Any, ...]:
-    """The arguments with the chosen ones replaced."""
-    full = list(args)
-    for i, part in zip(chosen, parts, strict=True):
-        full[i] = part
-    return tuple(full)
-
-
-def check_argnums(argnums: int | Sequence[int]) -> tuple[tuple[int, ...], bool]:
-    """`argnums` as a tuple, and whether it was a single number. **Raises** `ArgumentError`, `ArgumentTypeError`."""
-    try:
-        return (operator.index(cast(int, argnums)),), True
-    except TypeError:
-        pass
-    try:
-        numbers = tuple(operator.index(i) for i in cast(Sequence[int], argnums))
-    except TypeError:
-        raise ArgumentTypeError(
-            f"argnums must be an integer or a sequence of integers, but is {argnums!r}. Arguments are chosen by "
-            "position; to differentiate a keyword argument, wrap the function or pass it by position."
-        ) from None
-    if not numbers:
-        raise ArgumentError("argnums is empty, so there is nothing to differentiate. Name at least one argument.")
-    return numbers, False
-
-
-def choose_arguments(
-    fun: Callable[..., Any], numbers: tuple[int, ...], args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> list[int]:
-    """Positions of the differentiated arguments, negative ones resolved."""
-    count = len(args)
-    for i in numbers:
-        if not -count <= i < count:
-            named = f" and {', '.join(f'{k}=...' for k in kwargs)} by keyword" if kwargs else ""
-            raise ArgumentError(
-                f"argnums={i} is out of range: {function_name(fun)} was called with {count} positional "
-                f"argument{'s' if count != 1 else ''}{named}. Differentiated arguments must be passed by position."
-            )
-    chosen = [i % count for i in numbers]
-    if len(set(chosen)) < len(chosen):
-        raise ArgumentError(f"argnums={numbers} names an argument twice. Name each argument once.")
-    return chosen
-
-
-def _named_like_arguments(partial: Any, fun: Callable[..., Any], chosen: Sequence[int], args: tuple[Any, ...]) -> None:
-    """Give the partial function a signature with the names of the chosen arguments, for messages and reports."""
-    partial.__name__ = partial.__qualname__ = function_name(fun)
-    partial.__wrapped__ = fun
-    names = flatten_arguments(fun, tuple(0.0 for _ in args), {}).names
-    parameters = [inspect.Parameter(_identifier(names[i], i), inspect.Parameter.POSITIONAL_ONLY) for i in chosen]
-    partial.__signature__ = inspect.Signature(parameters)
-
-
-def _identifier(name: str, position: int) -> str:
-    return name if name.isidentifier() else f"argument_{position}"
-
-
-def _check_input(
-    fun: Callable[..., Any], position: int, args: tuple[Any, ...], holomorphic: bool, allow_int: bool
-) -> None:
-    """The argument at this position must consist of differentiable leaves (or not all of static ones)."""
-    alone = (*(None for _ in args[:position]), args[position])
-    arguments = flatten_arguments(fun, alone, {})
-    statics = list(arguments.structure.statics.values())
-    if statics and not arguments.leaves:
-        raise DifferentiationError(
-            f"grad of {function_name(fun)}: argument {position} holds {leaf_text(statics[0])}, which has no gradient. "
-            "Differentiate a floating point array or a pytree of them, chosen by argnums."
-        )
-    for leaf, name in zip(arguments.leaves, arguments.names, strict=True):
-        what = f"grad of {function_name(fun)}: argument {name} is {leaf_text(leaf)}"
-        dtype = jax.typeof(leaf).dtype
-        if holomorphic and not dtypes.issubdtype(dtype, np.complexfloating):
-            raise DifferentiationError(f"{what}, but holomorphic=True needs complex inputs. Leave holomorphic out.")
-        if not dtypes.issubdtype(dtype, np.inexact) and not allow_int:
-            raise DifferentiationError(f"{what}, which has no gradient. {about_gradient(args[position])}")
-
-
-def _check_result(fun: Callable[..., Any], value: Any, holomorphic: bool) -> None:
-    if not is_array(value):
-        raise DifferentiationError(
-            f"grad needs a scalar result, but {function_name(fun)} returned {tree_text(value)}. Return one floating "
-            "point scalar; use has_aux=True for further results, or remat.vjp for results that are no scalars."
-        )
-    result = jax.typeof(value)
-    if result.shape != ():
-        raise DifferentiationError(
-            f"grad needs a scalar result, but {function_name(fun)} returned {short_text(result)}. Reduce it (for "
-            "example with .sum() or .mean()), or use remat.vjp."
-        )
-    if holomorphic:
-        if not dtypes.issubdtype(result.dtype, np.complexfloating):
-            raise DifferentiationError(
-                f"grad with holomorphic=True needs a complex result, but {function_name(fun)} returned "
-                f"{short_text(result)}. Leave holomorphic out."
-            )
-    elif not dtypes.issubdtype(result.dtype, np.floating):
-        raise DifferentiationError(
-            f"grad needs a floating point result, but {function_name(fun)} returned {short_text(result)}. Convert it "
-            "to a float, or use remat.vjp; for complex results of holomorphic functions set holomorphic=True."
-        )
+    return differentiated_as_region(fun, range(len(primals)), resolve_policy(policy), has_aux, differentiate)
 
 
 def _renamed(new: Any, prefix: str, fun: Callable[..., Any]) -> Any:

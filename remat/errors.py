@@ -25,6 +25,10 @@ class ArgumentTypeError(RematError, TypeError):
     """An argument has a type that is not allowed."""
 
 
+class MissingArgumentError(ArgumentError, TypeError):
+    """An argument that was to be differentiated was not passed by position."""
+
+
 class PolicyError(RematError, ValueError):
     """A policy has parameters or a string form that mean nothing."""
 

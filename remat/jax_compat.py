@@ -138,16 +138,33 @@ def depends_on(jaxpr: Any, roots: Sequence[bool]) -> list[bool]:
 
 
 def is_mostly_a_call(jaxpr: Any) -> bool:
-    """Whether most equations of a jaxpr are in one call of a jitted function. (Functions of `jax.numpy` call small
-    ones.)"""
-    sizes = [equation_count(e.params["jaxpr"]) for e in unwrap(jaxpr).equations if e.primitive.name in ("jit", "pjit")]
-    return bool(sizes) and 2 * max(sizes) > equation_count(jaxpr)
+    """Whether most equations of a jaxpr are in one call of a jitted function, also in a region or a function with rules
+    of its own. (Functions of `jax.numpy` call small ones.)"""
+    return 2 * _largest_call(jaxpr) > equation_count(jaxpr)
+
+
+def _largest_call(jaxpr: Any) -> int:
+    found = [
+        equation_count(inner) if equation.primitive.name in ("jit", "pjit") else _largest_call(inner)
+        for equation in unwrap(jaxpr).equations
+        for inner in _called(equation)
+    ]
+    return max(found, default=0)
 
 
 def equation_count(jaxpr: Any) -> int:
-    """How many equations a jaxpr has, those of called functions included."""
-    calls = [e.params["jaxpr"] for e in unwrap(jaxpr).equations if e.primitive.name in ("jit", "pjit")]
-    return len(unwrap(jaxpr).equations) + sum(equation_count(c) for c in calls)
+    """How many equations a jaxpr has, those of called functions and regions included."""
+    equations = unwrap(jaxpr).equations
+    return len(equations) + sum(equation_count(inner) for e in equations for inner in _called(e))
+
+
+def _called(equation: Any) -> list[Any]:
+    """The jaxpr that an equation calls once, as it is."""
+    kind, params = kind_of(equation)
+    if kind not in ("call", "checkpoint", "custom_rule") and "custom_" not in equation.primitive.name:
+        return []
+    inner = params.get("jaxpr", params.get("call_jaxpr"))
+    return [] if inner is None else [inner]
 
 
 def spmd_axis(axis: Any) -> Any:

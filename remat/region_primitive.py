@@ -76,8 +76,16 @@ def trace_jitted(function: Callable[..., Any], inputs: Sequence[Any]) -> Any:
         return jax.make_jaxpr(function)(*inputs)
 
 
-def bind_traced(jaxpr: Any, inputs: Sequence[Any], marks: Marks) -> list[Any]:
-    """The same for a jaxpr whose one equation is the call of the jitted function."""
+def bind_traced(
+    jaxpr: Any,
+    inputs: Sequence[Any],
+    marks: Marks,
+    recognise: Callable[[dict[str, Any]], tuple[dict[str, Any], list[Any]]] = lambda params: (params, []),
+) -> list[Any]:
+    """The same for a jaxpr whose one equation is the call of the jitted function.
+
+    `recognise` may put another call in its place, with inputs before its own.
+    """
     opened = jax_compat.unwrap(jaxpr)
     env: dict[Any, Any] = {**dict(opened.constants), **dict(zip(opened.inputs, inputs, strict=True))}
 
@@ -85,8 +93,9 @@ def bind_traced(jaxpr: Any, inputs: Sequence[Any], marks: Marks) -> list[Any]:
         return atom.val if isinstance(atom, jax_compat.Literal) else env[atom]
 
     for equation in opened.equations:
-        arguments = [read(a) for a in equation.invars]
-        results = region_p.bind(*arguments, **_region_params(equation.params, _aligned(marks, len(arguments))))
+        call, closed_over = recognise(equation.params)
+        arguments = [*closed_over, *(read(a) for a in equation.invars)]
+        results = region_p.bind(*arguments, **_region_params(call, _aligned(marks, len(arguments))))
         env.update(zip(equation.outvars, results, strict=True))
     return [read(a) for a in opened.outputs]
 

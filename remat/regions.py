@@ -7,6 +7,7 @@ static values in it.
 from __future__ import annotations
 
 import contextlib
+import functools
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -16,6 +17,8 @@ import jax
 
 from remat import jax_compat
 from remat.graph_nodes import closures_explained, state_must_not_change
+from remat.ir.references import is_reference
+from remat.recognition import recognised
 from remat.region_primitive import Marks, bind_traced, trace_jitted
 from remat.signature import Arguments, Structure, check_pair, flatten_outputs
 from remat.statics import Statics
@@ -48,7 +51,7 @@ class Call:
         if _needs_jax(jaxpr, leaves):
             return results.build(self.with_jax(flat.function)(*leaves))
         marks = replace(self.marks, auxiliary=results.auxiliary_count)
-        return results.build(bind_traced(jaxpr, leaves, marks))
+        return results.build(bind_traced(jaxpr, leaves, marks, functools.partial(recognised, self.fun)))
 
 
 @dataclass(frozen=True, eq=False)
@@ -152,4 +155,10 @@ from outside, and checks of `checkify`."""
 
 
 def _needs_jax(jaxpr: Any, leaves: Sequence[Any]) -> bool:
-    return any(type(e).__name__ in NOT_OURS for e in jaxpr.effects) or any(map(jax_compat.is_reference, leaves))
+    if any(type(e).__name__ in NOT_OURS for e in jaxpr.effects) or any(map(jax_compat.is_reference, leaves)):
+        return True
+    # A rule of a custom_vjp may act on a reference that the function itself only hands on.
+    calls = jax_compat.unwrap(jaxpr).equations
+    closed_over = [jax_compat.unwrap(e.params["jaxpr"]).constants for e in calls]
+    types = [*(a.aval for e in calls for a in e.invars), *(v.aval for constants in closed_over for v, _ in constants)]
+    return any(map(is_reference, types))

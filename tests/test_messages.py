@@ -7,6 +7,7 @@ the notes that are added to an error of JAX): what happened, where, what was all
 import enum
 import functools
 import inspect
+import itertools
 import re
 import warnings
 from typing import NamedTuple
@@ -618,9 +619,13 @@ def scanned(fun):
     return lambda x: lax.scan(lambda c, _: (fun(c), None), x, None, length=3)[0].sum()
 
 
+SERIAL = itertools.count(1)
+
+
 def anew():
-    """The same function as a new object: of one, users are told once."""
-    return lambda x: named(x)
+    """A function that was never traced: of one, users are told once."""
+    factor = float(next(SERIAL))
+    return lambda x: named(x) * factor
 
 
 MISSPELT = {

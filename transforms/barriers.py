@@ -9,7 +9,8 @@ gradient that something was recomputed for until later. Optimization barriers st
   for), that cotangent goes through a barrier together with those that the backward program goes on with.
 
 A cotangent is tied when it is new, and not again: barriers must not grow with the number of parameters. Loop bodies and
-branches need none (they are computations of their own, with nothing to merge), and `prevent_cse=False` asks for none.
+branches need none (they are computations of their own, with nothing to merge), unless several iterations of a loop are
+unrolled into one; and `prevent_cse=False` asks for none.
 """
 
 from __future__ import annotations
@@ -74,8 +75,8 @@ class Barriers:
 
     def _stand_in(self, region: Region | None) -> bool:
         """Whether there are barriers in a region at all."""
-        outside_loops = self.level.backward and not self.level.in_loop
-        return outside_loops and region is not None and bool(region.prevent_cse)
+        straight = self.level.backward and (not self.level.in_loop or self.level.unrolled)
+        return straight and region is not None and bool(region.prevent_cse)
 
     def needed(self, equations: Iterable[Equation]) -> bool:
         """Whether the recomputation of `equations` has to be held back."""

@@ -19,10 +19,11 @@ from typing import Any
 
 import jax
 import numpy as np
+from jax import dtypes
 
 from remat import jax_compat
 from remat.ir.linearized import LinearEquation, Transposed
-from remat.ir.ops import Op, Primitive
+from remat.ir.ops import Block, Op, Primitive
 from remat.ir.program import Atom, Literal, Program, Value
 from remat.ir.rewrite import inline_calls, prune_program, select
 from remat.ir.types import is_differentiable
@@ -126,7 +127,8 @@ def _derivative(op: Op, types: Sequence[Any], active: tuple[bool, ...]) -> Deriv
     @functools.cache
     def transposed(present: tuple[bool, ...]) -> Transposed:
         out_types = [cotangent_type(a.type) for a in second.outputs]
-        return transpose_map(of_dependent, coefficient_types, tangent_types, out_types, present)
+        block = isinstance(op, Block)
+        return transpose_map(of_dependent, coefficient_types, tangent_types, out_types, present, block)
 
     return Derivative(prune_program(first), prune_program(second), count, has_tangent, transposed)
 
@@ -193,6 +195,7 @@ def transpose_map(
     linear_types: Sequence[Any],
     out_types: Sequence[Any],
     present: tuple[bool, ...],
+    has_references: bool = False,
 ) -> Transposed:
     """The transpose of `fun(coefficients, tangents)`, for the cotangents that are `present`.
 
@@ -204,7 +207,7 @@ def transpose_map(
         def apply(*tangents: Any) -> list[Any]:
             return select(fun(coefficients, tangents), present)
 
-        results = _turn(apply, linear_types, select(out_types, present))(list(cotangents))
+        results = _turn(apply, linear_types, select(out_types, present), has_references)(list(cotangents))
         return [_cast(r, t) for r, t in zip(results, linear_types, strict=True)]
 
     program = make_program(turned, list(coefficient_types), select(out_types, present))
@@ -234,7 +237,9 @@ def _are_zero(program: Program) -> list[bool]:
     zeros: set[Value] = set()
 
     def is_zero(atom: Atom) -> bool:
-        return bool(np.all(np.asarray(atom.value) == 0)) if isinstance(atom, Literal) else atom in zeros
+        if not isinstance(atom, Literal):
+            return atom in zeros
+        return atom.type.dtype == dtypes.float0 or bool(np.all(np.asarray(atom.value) == 0))
 
     for equation in program.equations:
         if equation.op.name in ZERO_KEEPING and all(is_zero(a) for a in equation.inputs):
@@ -242,11 +247,14 @@ def _are_zero(program: Program) -> list[bool]:
     return [is_zero(a) for a in program.outputs]
 
 
-def _turn(apply: Callable[..., Any], types: Sequence[Any], out_types: Sequence[Any]) -> Callable[..., Any]:
-    """The transpose of a linear function. `jax.linear_transpose` wants cotangents of the types of the results; where
-    those are of other types (arrays that are reduced over mesh axes), it is the pullback, which is the same everywhere.
+def _turn(
+    apply: Callable[..., Any], types: Sequence[Any], out_types: Sequence[Any], has_references: bool = False
+) -> Callable[..., Any]:
+    """The transpose of a linear function. `jax.linear_transpose` wants cotangents of the types of the results and no
+    references inside; where those are of other types (arrays that are reduced over mesh axes) or there are references,
+    it is the pullback, which is the same everywhere.
     """
-    if all(cotangent_type(t) == t for t in out_types):
+    if all(cotangent_type(t) == t for t in out_types) and not has_references:
         return jax.linear_transpose(apply, *types)
     _, pullback = jax.vjp(apply, *(jax_compat.zeros_of(t) for t in types))
     return pullback

@@ -8,14 +8,20 @@ from __future__ import annotations
 from typing import Any
 
 import jax
+import numpy as np
+from jax import dtypes
 
 from remat.errors import ArgumentTypeError
 from remat.signature import Structure, tree_text
 
 
-def without_statics(structure: Structure) -> Structure:
-    """The structure of gradients: None in place of static leaves."""
-    return Structure(structure.tree, dict.fromkeys(structure.statics))
+def without_statics(structure: Structure, has_integers: bool = True) -> Structure:
+    """The structure of gradients: None in place of static leaves, but for booleans where integers have gradients."""
+    found = {i: _FLOAT0 if has_integers and isinstance(v, bool) else None for i, v in structure.statics.items()}
+    return Structure(structure.tree, found)
+
+
+_FLOAT0 = np.zeros((), dtypes.float0)
 
 
 class _WithStatics:
@@ -31,7 +37,7 @@ class _WithStatics:
 
 @jax.tree_util.register_pytree_node_class
 class VjpFunction(_WithStatics):
-    """`vjp_fn` of a function whose arguments have static leaves; their cotangents are None."""
+    """`vjp_fn` of a function whose arguments have static leaves; their cotangents are None (float0 for booleans)."""
 
     def __call__(self, cotangent: Any) -> tuple[Any, ...]:
         return without_statics(self.structure).build(self.function(cotangent))[0]

@@ -59,6 +59,9 @@ class Level:
     decisions: Decisions
     backward: bool = True
     in_loop: bool = False
+    unrolled: bool = False
+    """Whether it is the body of a loop of which several iterations are compiled as straight-line code."""
+
     origins: dict[Value, StackedFrom] = field(default_factory=dict)
     needed_by: dict[Value, list[LinearEquation]] = field(default_factory=dict)
     residuals: dict[Value, Value] = field(default_factory=dict)
@@ -94,9 +97,9 @@ class Level:
 
     # Structure: how rules of loops and branches change the forward equations of this level.
 
-    def nested(self, body: Linearized, in_loop: bool = True) -> Level:
+    def nested(self, body: Linearized, in_loop: bool = True, unrolled: bool = False) -> Level:
         """The level of a loop body or branch."""
-        level = Level(body, self.decisions, self.backward, in_loop, self.origins, liveness=self.live_of)
+        level = Level(body, self.decisions, self.backward, in_loop, unrolled, self.origins, liveness=self.live_of)
         self.children.append(level)
         return level
 

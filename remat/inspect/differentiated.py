@@ -8,7 +8,7 @@ from typing import Any
 
 from jax.tree_util import tree_flatten_with_path
 
-from remat.autodiff import check_argnums, choose_arguments
+from remat.gradient_checks import check_argnums, choose_arguments
 from remat.ir.linearized import Linearized
 from remat.ir.program import Value
 from remat.ir.region import Region

@@ -16,7 +16,7 @@ from remat.ir.program import Atom, Equation
 from remat.jax_compat import tangent_type
 from remat.transforms.linearize import Linearizer, Tangent, linearize_program, linearize_rules
 from remat.transforms.rules.scan_residuals import ScanResiduals
-from remat.transforms.rules.scan_steps import tangent_body, tangent_step, transposed_body, transposed_step
+from remat.transforms.rules.scan_steps import SecondBody, tangent_body, tangent_step, transposed_body, transposed_step
 from remat.transforms.walk import Level, Resolved, resolve_rules
 
 
@@ -55,9 +55,10 @@ linearize_rules[Scan] = _linearize
 
 def _resolve(level: Level, equation: LinearEquation, present: tuple[bool, ...]) -> Resolved:
     """Decide what the forward scan stacks, and how one step of the outer backward (or tangent) program runs."""
-    kept = ScanResiduals(level, equation, level.live_of.scan(equation, present))
-    kept.keep_results()
-    second = transposed_body(kept) if level.backward else tangent_body(kept)
+    kept, second = _walk(level, equation, present)
+    if kept.keep_what_is_read_of_histories():
+        level.children.remove(kept.inner)
+        kept, second = _walk(level, equation, present)
     kept.sort_residuals()
     forward = kept.forward_equation()
     level.replace(kept.op.equation, forward, kept.recompute_equation(forward))
@@ -67,3 +68,9 @@ def _resolve(level: Level, equation: LinearEquation, present: tuple[bool, ...]) 
 
 
 resolve_rules[LinearScan] = _resolve
+
+
+def _walk(level: Level, equation: LinearEquation, present: tuple[bool, ...]) -> tuple[ScanResiduals, SecondBody]:
+    kept = ScanResiduals(level, equation, level.live_of.scan(equation, present))
+    kept.keep_results()
+    return kept, transposed_body(kept) if level.backward else tangent_body(kept)

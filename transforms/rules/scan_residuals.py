@@ -13,6 +13,7 @@ from remat.ir.linearized import LinearEquation, Linearized, LinearScan
 from remat.ir.ops import Scan
 from remat.ir.program import Atom, Equation, Literal, Program, Value
 from remat.ir.rewrite import prune
+from remat.ir.types import size_in_bytes
 from remat.transforms.forward import forward_equations
 from remat.transforms.liveness import LiveScan
 from remat.transforms.rules.scan_shift import Chain, chain_of
@@ -28,7 +29,7 @@ class ScanResiduals:
         self.level, self.linear, self.op, self.live = level, equation, op, live
         self.scan: Scan = op.equation.op  # type: ignore[assignment]
         self.body: Linearized = op.body
-        self.inner = level.nested(self.body)
+        self.inner = level.nested(self.body, unrolled=self.scan.unroll is not False and self.scan.unroll != 1)
         k, n = self.scan.constant_count, self.scan.constant_count + self.scan.carry_count
         self.constants = self.body.inputs[:k]
         self.carry = self.body.inputs[k:n]
@@ -49,6 +50,28 @@ class ScanResiduals:
         if self.op.equation.region is not None and not self.runs_again():
             for value in self.op.equation.outputs:
                 self.level.decisions.setdefault(value, SAVE)
+
+    def keep_what_is_read_of_histories(self) -> bool:
+        """Decide to keep what the backward reads of carried values in place of those, where that is smaller.
+
+        A loop that carries a buffer of earlier states reads one of them in an iteration; keeping the buffer of every
+        iteration would dwarf all else. Returns whether something was decided.
+        """
+        if not self.level.backward or self.op.equation.region is None:
+            return False
+        needed = {a for e in self.body.linear for a in e.coefficients}
+        read_of: dict[Value, dict[Value, None]] = {}
+        for equation in self.inner.retrieval.recomputed:
+            for atom in equation.inputs:
+                if atom in self.position and atom in self.inner.residuals and atom not in needed:
+                    read_of.setdefault(atom, {}).update(dict.fromkeys(equation.outputs))  # type: ignore[arg-type]
+        found = False
+        rebuilt = {chain.carried for chain in self.find_chains(self.invariant_values())} if read_of else set()
+        for carried, values in read_of.items():
+            if carried not in rebuilt and sum(size_in_bytes(v.type) for v in values) < size_in_bytes(carried.type):
+                self.level.decisions.update(dict.fromkeys(values, SAVE))
+                found = True
+        return found
 
     def runs_again(self) -> bool:
         """Whether the loop is recomputed with its region: so for regions whose backward does not begin at once, and

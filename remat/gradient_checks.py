@@ -1,0 +1,98 @@
+"""What may be differentiated: the checks of `argnums`, of arguments and of results, and their messages."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Sequence
+from typing import Any, cast
+
+import jax
+import numpy as np
+from jax import dtypes
+
+from remat.errors import ArgumentError, ArgumentTypeError, DifferentiationError, MissingArgumentError
+from remat.ir.types import short_text
+from remat.libraries import about_gradient
+from remat.signature import flatten_arguments, function_name, is_array, leaf_text, tree_text
+
+
+def check_argnums(argnums: int | Sequence[int]) -> tuple[tuple[int, ...], bool]:
+    """`argnums` as a tuple, and whether it was a single number. **Raises** `ArgumentError`, `ArgumentTypeError`."""
+    try:
+        return (operator.index(cast(int, argnums)),), True
+    except TypeError:
+        pass
+    try:
+        numbers = tuple(operator.index(i) for i in cast(Sequence[int], argnums))
+    except TypeError:
+        raise ArgumentTypeError(
+            f"argnums must be an integer or a sequence of integers, but is {argnums!r}. Arguments are chosen by "
+            "position; to differentiate a keyword argument, wrap the function or pass it by position."
+        ) from None
+    if not numbers:
+        raise ArgumentError("argnums is empty, so there is nothing to differentiate. Name at least one argument.")
+    return numbers, False
+
+
+def choose_arguments(
+    fun: Callable[..., Any], numbers: tuple[int, ...], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> list[int]:
+    """Positions of the differentiated arguments, negative ones resolved."""
+    count = len(args)
+    for i in numbers:
+        if not -count <= i < count:
+            named = f" and {', '.join(f'{k}=...' for k in kwargs)} by keyword" if kwargs else ""
+            raise (MissingArgumentError if i >= count else ArgumentError)(
+                f"argnums={i} is out of range: {function_name(fun)} was called with {count} positional "
+                f"argument{'s' if count != 1 else ''}{named}. Differentiated arguments must be passed by position."
+            )
+    chosen = [i % count for i in numbers]
+    if len(set(chosen)) < len(chosen):
+        raise ArgumentError(f"argnums={numbers} names an argument twice. Name each argument once.")
+    return chosen
+
+
+def check_input(
+    fun: Callable[..., Any], position: int, args: tuple[Any, ...], holomorphic: bool, allow_int: bool
+) -> None:
+    """The argument at this position must consist of differentiable leaves (or not all of static ones)."""
+    alone = (*(None for _ in args[:position]), args[position])
+    arguments = flatten_arguments(fun, alone, {})
+    statics = [v for v in arguments.structure.statics.values() if not (allow_int and isinstance(v, bool))]
+    if statics and not arguments.leaves:
+        raise DifferentiationError(
+            f"grad of {function_name(fun)}: argument {position} holds {leaf_text(statics[0])}, which has no gradient. "
+            "Differentiate a floating point array or a pytree of them, chosen by argnums."
+        )
+    for leaf, name in zip(arguments.leaves, arguments.names, strict=True):
+        what = f"grad of {function_name(fun)}: argument {name} is {leaf_text(leaf)}"
+        dtype = jax.typeof(leaf).dtype
+        if holomorphic and not dtypes.issubdtype(dtype, np.complexfloating):
+            raise DifferentiationError(f"{what}, but holomorphic=True needs complex inputs. Leave holomorphic out.")
+        if not dtypes.issubdtype(dtype, np.inexact) and not allow_int:
+            raise DifferentiationError(f"{what}, which has no gradient. {about_gradient(args[position])}")
+
+
+def check_result(fun: Callable[..., Any], value: Any, holomorphic: bool) -> None:
+    if not is_array(value):
+        raise DifferentiationError(
+            f"grad needs a scalar result, but {function_name(fun)} returned {tree_text(value)}. Return one floating "
+            "point scalar; use has_aux=True for further results, or remat.vjp for results that are no scalars."
+        )
+    result = jax.typeof(value)
+    if result.shape != ():
+        raise DifferentiationError(
+            f"grad needs a scalar result, but {function_name(fun)} returned {short_text(result)}. Reduce it (for "
+            "example with .sum() or .mean()), or use remat.vjp."
+        )
+    if holomorphic:
+        if not dtypes.issubdtype(result.dtype, np.complexfloating):
+            raise DifferentiationError(
+                f"grad with holomorphic=True needs a complex result, but {function_name(fun)} returned "
+                f"{short_text(result)}. Leave holomorphic out."
+            )
+    elif not dtypes.issubdtype(result.dtype, np.floating):
+        raise DifferentiationError(
+            f"grad needs a floating point result, but {function_name(fun)} returned {short_text(result)}. Convert it "
+            "to a float, or use remat.vjp; for complex results of holomorphic functions set holomorphic=True."
+        )
