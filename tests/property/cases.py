@@ -8,7 +8,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 from property import properties
-from property.generate import Menu, program_of
+from property.choices import Menu
+from property.generate import program_of
 from property.programs import Program
 from property.properties import POLICIES
 from property.shrink import shrink

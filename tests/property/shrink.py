@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
-from property.generate import constant_template
+from property.bodies import constant_template
 from property.programs import Function, Program, Statement, Var, statements
 
 

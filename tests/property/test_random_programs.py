@@ -13,7 +13,8 @@ from collections.abc import Iterator
 import jax
 import pytest
 from property import cases
-from property.generate import Menu, program_of
+from property.choices import Menu
+from property.generate import program_of
 from property.operations import GROUPS
 from property.programs import Statement, statements
 
