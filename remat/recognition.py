@@ -73,8 +73,9 @@ def _code_of(fun: Any) -> types.CodeType | None:
     while isinstance(fun, functools.partial):
         fun = inspect.unwrap(fun.func)
     fun = getattr(fun, "__func__", fun)
-    code = getattr(fun, "__code__", None) or getattr(getattr(type(fun), "__call__", None), "__code__", None)
-    return code if isinstance(code, types.CodeType) else None
+    if not isinstance(fun, types.FunctionType):
+        fun = getattr(type(fun).__call__, "__func__", type(fun).__call__)
+    return getattr(fun, "__code__", None)
 
 
 def _without_constants(call: dict[str, Any]) -> dict[str, Any]:
