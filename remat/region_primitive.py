@@ -67,7 +67,13 @@ def bind_region(function: Callable[..., Any], inputs: Sequence[Any], marks: Mark
     It is traced once for each signature, since JAX keeps the jaxpr of a jitted function. What it closes over becomes
     inputs of the region.
     """
-    return bind_traced(jax.make_jaxpr(function)(*inputs), inputs, marks)
+    return bind_traced(traced_call(function, inputs), inputs, marks)
+
+
+def traced_call(jitted: Callable[..., list[Any]], inputs: Sequence[Any]) -> Any:
+    """The jaxpr whose one equation calls a jitted function, also where the user has disabled `jit`."""
+    with jax.disable_jit(False):
+        return jax.make_jaxpr(jitted)(*inputs)
 
 
 def bind_traced(

@@ -18,7 +18,7 @@ import jax
 from remat import jax_compat
 from remat.ir.references import is_reference
 from remat.recognition import recognised
-from remat.region_primitive import Marks, bind_traced
+from remat.region_primitive import Marks, bind_traced, traced_call
 from remat.signature import Arguments, Structure, check_pair, flatten_outputs
 from remat.statics import Statics
 from remat.trace import flat_like, value_errors_explained
@@ -45,7 +45,7 @@ class Call:
         flat = _flat_function(self, arguments)
         leaves = arguments.leaves
         with value_errors_explained(arguments), flat.named_like(self.fun):
-            jaxpr = jax.make_jaxpr(flat.jitted)(*leaves)
+            jaxpr = traced_call(flat.jitted, leaves)
         results = flat.results_of(jaxpr)
         if _needs_jax(jaxpr, leaves):
             return results.build(self.with_jax(flat.function)(*leaves))

@@ -15,6 +15,7 @@ from remat.ir.source import UNKNOWN, Source
 
 Env = dict[Value, Atom]
 ADD = Primitive(lax.add_p, {})
+COPY = Primitive(lax.copy_p, {})
 
 
 def read(env: Env, atom: Atom) -> Atom:
@@ -44,10 +45,15 @@ class Builder:
         return self.emit(op, [a, b], [a.type])[0]
 
     def define(self, program: Program, inputs: Sequence[Atom], values: Sequence[Value]) -> None:
-        """Append `program` so that its last equation defines `values`."""
-        self.instantiate(program, inputs)
-        last = self.equations.pop()
-        self.equations.append(Equation(last.op, last.inputs, values, last.source, last.region))
+        """Append `program` so that its results are `values`."""
+        start = len(self.equations)
+        results = self.instantiate(program, inputs)
+        if len(self.equations) > start and results == self.equations[-1].outputs:
+            last = self.equations.pop()
+            self.equations.append(Equation(last.op, last.inputs, values, last.source, last.region))
+            return
+        for value, result in zip(values, results, strict=True):  # such as the scalar zero, which is a literal
+            self.equations.append(Equation(COPY, [result], [value], self.source, self.region))
 
     def instantiate(self, program: Program, inputs: Sequence[Atom]) -> list[Atom]:
         """Append the equations of `program` with its inputs replaced; return the atoms of its outputs."""
