@@ -58,7 +58,9 @@ def differentiated_as_region(
         return check_pair(fun, out) if has_aux else out
 
     ways = [traced, closed_over, *([direct] if policy is None else [])]
-    if _looks_at_values(fun):
+    if jax.config.jax_disable_jit and policy is None:  # the user wants to see values
+        ways = [direct]
+    elif _looks_at_values(fun):
         ways.remove(traced)
     for way in ways:
         try:
@@ -67,7 +69,7 @@ def differentiated_as_region(
             if way is ways[-1]:
                 raise
         else:
-            if way is not traced:
+            if way is not ways[0]:
                 _note_that_it_looks_at_values(fun)
             return found
     raise AssertionError("unreachable")

@@ -19,6 +19,7 @@ import jax
 import numpy as np
 
 from remat import jax_compat
+from remat.region_primitive import traced_call
 
 _known: weakref.WeakKeyDictionary[types.CodeType, dict[Hashable, Any]] = weakref.WeakKeyDictionary()
 """By the code of the user's function, its traced calls by what they say."""
@@ -73,8 +74,9 @@ def _code_of(fun: Any) -> types.CodeType | None:
     while isinstance(fun, functools.partial):
         fun = inspect.unwrap(fun.func)
     fun = getattr(fun, "__func__", fun)
-    code = getattr(fun, "__code__", None) or getattr(getattr(type(fun), "__call__", fun), "__code__", None)  # noqa: B004
-    return code if isinstance(code, types.CodeType) else None
+    if not isinstance(fun, types.FunctionType):
+        fun = getattr(type(fun).__call__, "__func__", type(fun).__call__)
+    return getattr(fun, "__code__", None)
 
 
 def _without_constants(call: dict[str, Any]) -> dict[str, Any]:
@@ -89,7 +91,7 @@ def _without_constants(call: dict[str, Any]) -> dict[str, Any]:
         return jax_compat.evaluate_jaxpr(jaxpr, inputs[count:], inputs[:count])
 
     apply.__name__ = apply.__qualname__ = call["name"]
-    traced = jax.make_jaxpr(jax.jit(apply))(*arrays, *(v.aval for v in opened.inputs))
+    traced = traced_call(jax.jit(apply), [*arrays, *(v.aval for v in opened.inputs)])
     return dict(traced.eqns[0].params)
 
 
