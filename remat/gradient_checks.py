@@ -58,7 +58,9 @@ def check_input(
     """The argument at this position must consist of differentiable leaves (or not all of static ones)."""
     alone = (*(None for _ in args[:position]), args[position])
     arguments = flatten_arguments(fun, alone, {})
-    statics = [v for v in arguments.structure.statics.values() if not (allow_int and isinstance(v, bool))]
+    if not arguments.leaves:  # then a boolean is not the flag of something that has a gradient
+        arguments = flatten_arguments(fun, alone, {}, is_array)
+    statics = list(arguments.structure.statics.values())
     if statics and not arguments.leaves:
         raise DifferentiationError(
             f"grad of {function_name(fun)}: argument {position} holds {leaf_text(statics[0])}, which has no gradient. "
