@@ -12,6 +12,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from remat import jax_compat
 from remat.checkpoint import jax_policy
 from remat.libraries import numbers_in_modules
 from remat.region_primitive import Marks
@@ -58,7 +59,7 @@ def differentiated_as_region(
         return check_pair(fun, out) if has_aux else out
 
     ways = [traced, closed_over, *([direct] if policy is None else [])]
-    if jax.config.jax_disable_jit and policy is None:  # the user wants to see values
+    if jax_compat.jit_is_disabled() and policy is None:  # the user wants to see values
         ways = [direct]
     elif _looks_at_values(fun):
         ways.remove(traced)

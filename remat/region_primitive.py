@@ -174,7 +174,7 @@ def _prune(used: list[bool], *rest: Any) -> Any:
     """Dead-code elimination. What stands between the two arguments differs between JAX versions."""
     *live, equation = rest
     marks = equation.params["marks"]
-    inputs, new = pe.dce_rules[jax_compat.jit_p](used, *live, _call_equation(equation))
+    inputs, new = pe.dce_rules[jax_compat.jit_p](used, *live, _call_equation(equation))  # pyright: ignore[reportCallIssue]
     if new is None:
         return inputs, None
     flags, main = marks.prevent_cse, len(used) - marks.auxiliary

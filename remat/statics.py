@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import jax
+import jax.core
 
 from remat.errors import ArgumentError, ArgumentTypeError
 from remat.signature import function_name

@@ -197,7 +197,7 @@ class _Split:
 
     def second(self, given_specs: Sequence[Any], results: Sequence[Atom], result_specs: Sequence[Any]) -> ShardMap:
         equations = prune([*self.prologue.equations, *self.inner.equations_out], results)
-        body = Program([*self.parameters, *self.arguments], equations, results)
+        body = Program([*self.parameters, *self.arguments], equations, list(results))
         specs = {"in_specs": (*self.specs, *given_specs), "out_specs": tuple(result_specs)}
         return dataclasses.replace(self.shard, body=body, **specs)
 
