@@ -89,7 +89,7 @@ def _without_constants(call: dict[str, Any]) -> dict[str, Any]:
         return jax_compat.evaluate_jaxpr(jaxpr, inputs[count:], inputs[:count])
 
     apply.__name__ = apply.__qualname__ = call["name"]
-    traced = jax.make_jaxpr(jax.jit(apply))(*arrays, *(v.aval for v in opened.inputs))
+    traced = jax_compat.trace_jitted(jax.jit(apply), [*arrays, *(v.aval for v in opened.inputs)])
     return dict(traced.eqns[0].params)
 
 

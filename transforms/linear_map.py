@@ -32,7 +32,7 @@ linear_p.multiple_results = True
 
 def bind_program(jitted: Callable[..., list[Any]], program: Program, inputs: Sequence[Any], marks: Marks) -> list[Any]:
     """Apply a program that differentiation made, given as a jitted function, as one region."""
-    jaxpr = jax.make_jaxpr(jitted)(*inputs)
+    jaxpr = jax_compat.trace_jitted(jitted, inputs)
     if marks.transparent and len(jaxpr.eqns) == 1 and len(jaxpr.eqns[0].invars) == len(program.inputs):
         made_programs[jaxpr.eqns[0].params["jaxpr"]] = functools.partial(enclosed, program)
     return bind_traced(jaxpr, inputs, marks)
