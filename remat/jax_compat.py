@@ -221,6 +221,12 @@ def evaluate_jaxpr(jaxpr: Any, inputs: Any, constants: Any = None) -> list[Any]:
     return list(jax.core.eval_jaxpr(getattr(jaxpr, "jaxpr", jaxpr), given, *inputs))
 
 
+def trace_jitted(function: Any, inputs: Any) -> Any:
+    """The jaxpr whose one equation is the call of a jitted function, also under `jax.disable_jit`."""
+    with jax.disable_jit(False):
+        return jax.make_jaxpr(function)(*inputs)
+
+
 def with_source(info: Any) -> Any:
     """A context in which JAX records `info` as the place that equations come from."""
     stack = source_info_util.current_name_stack() + info.name_stack

@@ -19,7 +19,6 @@ import jax
 import numpy as np
 
 from remat import jax_compat
-from remat.region_primitive import trace_jitted
 
 _known: weakref.WeakKeyDictionary[types.CodeType, dict[Hashable, Any]] = weakref.WeakKeyDictionary()
 """By the code of the user's function, its traced calls by what they say."""
@@ -91,7 +90,7 @@ def _without_constants(call: dict[str, Any]) -> dict[str, Any]:
         return jax_compat.evaluate_jaxpr(jaxpr, inputs[count:], inputs[:count])
 
     apply.__name__ = apply.__qualname__ = call["name"]
-    traced = trace_jitted(jax.jit(apply), [*arrays, *(v.aval for v in opened.inputs)])
+    traced = jax_compat.trace_jitted(jax.jit(apply), [*arrays, *(v.aval for v in opened.inputs)])
     return dict(traced.eqns[0].params)
 
 

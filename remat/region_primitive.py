@@ -67,13 +67,7 @@ def bind_region(function: Callable[..., Any], inputs: Sequence[Any], marks: Mark
     It is traced once for each signature, since JAX keeps the jaxpr of a jitted function. What it closes over becomes
     inputs of the region.
     """
-    return bind_traced(trace_jitted(function, inputs), inputs, marks)
-
-
-def trace_jitted(function: Callable[..., Any], inputs: Sequence[Any]) -> Any:
-    """The jaxpr whose one equation is the call of a jitted function, also under `jax.disable_jit`."""
-    with jax.disable_jit(False):
-        return jax.make_jaxpr(function)(*inputs)
+    return bind_traced(jax_compat.trace_jitted(function, inputs), inputs, marks)
 
 
 def bind_traced(

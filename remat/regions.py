@@ -19,7 +19,7 @@ from remat import jax_compat
 from remat.graph_nodes import closures_explained, state_must_not_change
 from remat.ir.references import is_reference
 from remat.recognition import recognised
-from remat.region_primitive import Marks, bind_traced, trace_jitted
+from remat.region_primitive import Marks, bind_traced
 from remat.signature import Arguments, Structure, check_pair, flatten_outputs
 from remat.statics import Statics
 from remat.trace import flat_like, value_errors_explained
@@ -46,7 +46,7 @@ class Call:
         flat = _flat_function(self, arguments)
         leaves = arguments.leaves
         with value_errors_explained(arguments), closures_explained(self.fun), flat.named_like(self.fun):
-            jaxpr = trace_jitted(flat.jitted, leaves)
+            jaxpr = jax_compat.trace_jitted(flat.jitted, leaves)
         results = flat.results_of(jaxpr)
         if _needs_jax(jaxpr, leaves):
             return results.build(self.with_jax(flat.function)(*leaves))

@@ -22,7 +22,7 @@ from remat.ir.linearized import Linearized
 from remat.ir.program import Program, Value
 from remat.ir.rewrite import without_barriers
 from remat.lower import evaluate
-from remat.region_primitive import Marks, bind_traced, made_programs, trace_jitted
+from remat.region_primitive import Marks, bind_traced, made_programs
 from remat.transforms.enclose import enclosed
 from remat.transforms.split import Split, split
 
@@ -32,7 +32,7 @@ linear_p.multiple_results = True
 
 def bind_program(jitted: Callable[..., list[Any]], program: Program, inputs: Sequence[Any], marks: Marks) -> list[Any]:
     """Apply a program that differentiation made, given as a jitted function, as one region."""
-    jaxpr = trace_jitted(jitted, inputs)
+    jaxpr = jax_compat.trace_jitted(jitted, inputs)
     if marks.transparent and len(jaxpr.eqns) == 1 and len(jaxpr.eqns[0].invars) == len(program.inputs):
         made_programs[jaxpr.eqns[0].params["jaxpr"]] = functools.partial(enclosed, program)
     return bind_traced(jaxpr, inputs, marks)
