@@ -67,9 +67,12 @@ def test_booleans_have_gradients_where_integers_have():
         return x if flag else 2 * x
 
     flag, x = remat.grad(f, argnums=(0, 1), allow_int=True)(True, 2.0)
-    assert flag.dtype == jax.dtypes.float0 and np.shape(flag) == () and x == 1.0
+    assert flag.dtype == jax.dtypes.float0
+    assert np.shape(flag) == ()
+    assert x == 1.0
     flag, x = remat.vjp(f, False, 2.0)[1](1.0)
-    assert flag.dtype == jax.dtypes.float0 and x == 2.0
+    assert flag.dtype == jax.dtypes.float0
+    assert x == 2.0
 
 
 def test_argument_that_was_not_passed():
