@@ -233,11 +233,13 @@ def with_source(info: Any) -> Any:
     return source_info_util.user_context(info.traceback, name_stack=stack)
 
 
-def on_mesh_of(types: Iterable[Any]) -> Any:
+def on_mesh_of(types: Iterable[Any], mapped: Collection[Any] = ()) -> Any:
     """A context in which values of these types may be computed: code that is inlined out of `jax.sharding.auto_axes`
-    has types on another mesh than its surroundings."""
+    has types on another mesh than its surroundings. A type that knows one of the `mapped` axes as manual comes from
+    inside the `shard_map` over these, and says nothing about what is around it."""
     meshes = (getattr(getattr(type, "sharding", None), "mesh", None) for type in types)
-    mesh = next((m for m in meshes if m is not None and not m.empty), None)
+    outside = (m for m in meshes if m is not None and not m.empty and set(m.manual_axes).isdisjoint(mapped))
+    mesh = next(outside, None)
     if mesh is None:
         return contextlib.nullcontext()
     current = jax.sharding.get_abstract_mesh()

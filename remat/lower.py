@@ -180,7 +180,8 @@ def _at(equation: Equation) -> Iterator[None]:
 
 
 def _mesh(equation: Equation) -> Any:
-    return jax_compat.on_mesh_of(v.type for v in equation.outputs)
+    mapped = equation.op.axes if isinstance(equation.op, ShardMap) else ()
+    return jax_compat.on_mesh_of((v.type for v in equation.outputs), mapped)
 
 
 def _call(op: Call, equation: Equation, inputs: list[Any]) -> list[Any]:

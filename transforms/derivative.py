@@ -76,6 +76,7 @@ def bind_op(op: Op, inputs: Sequence[Any]) -> list[Any]:
 class _NoEquation:
     """Stands in for the equation where an op is applied on its own."""
 
+    op = None
     outputs = ()
 
     class source:

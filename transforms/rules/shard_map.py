@@ -240,7 +240,8 @@ def _divided(builder: Builder, cotangent: Atom, count: int) -> Atom:
 
 def _mentioned(spec: Any) -> set[Any]:
     """The mesh axes in a spec."""
-    parts = [p if isinstance(p, tuple) else (p,) for p in spec if p is not None]
+    entries = getattr(spec, "partitions", spec)
+    parts = [p if isinstance(p, tuple) else (p,) for p in entries if p is not None]
     return {a for part in parts for a in part} | set(getattr(spec, "unreduced", ()))
 
 
