@@ -120,8 +120,9 @@ def kind_of(equation: Any) -> tuple[str, dict[str, Any]]:
         return "custom_rule", params
     if name == REGION:
         marks = params["marks"]
-        own = {"policy": marks.policy, "prevent_cse": marks.prevent_cse, "function": dict(params["call"])["name"]}
-        return "call" if marks.transparent else "checkpoint", {**params, **own}
+        own = {"policy": marks.policy, "prevent_cse": marks.prevent_cse, "derived": marks.derived}
+        named = {"function": dict(params["call"])["name"]}
+        return "call" if marks.transparent else "checkpoint", {**params, **own, **named}
     if name in ("scan", "cond", "while") or (name == "shard_map" and not effects_of(equation)):
         return name, params
     return "primitive", params

@@ -209,7 +209,8 @@ class _Reader:
             return Call(program, str(params.get("name", ""))), [arrays]
         if kind == "checkpoint":
             program, arrays = self.program(params["jaxpr"])
-            return Checkpoint(program, params["policy"], params["prevent_cse"], params.get("function", "")), [arrays]
+            marks = params.get("function", ""), params.get("derived", False)
+            return Checkpoint(program, params["policy"], params["prevent_cse"], *marks), [arrays]
         if kind == "custom_rule":
             program, arrays = self.program(params["jaxpr"])
             program = _with_lifted(program, len(arrays), 0)

@@ -26,7 +26,7 @@ def decide(program: Linearized, warn: bool = True) -> dict[Value, Decision]:
     for view in region_views(program):
         if view.region.policy is not None:
             policy = as_policy(view.region.policy)
-            if warn:
+            if warn and not view.region.derived:
                 warn_of_unknown_names(policy, view.equations, view.place.strip())
             decisions.update(checked_decisions(policy, view))
     for level in program.levels():

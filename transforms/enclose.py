@@ -70,4 +70,6 @@ def _enclose(run: Sequence[Equation], region: Region, results: Sequence[Value]) 
 
     equations = [inside(e) for e in run]
     body = Program([inner[v] for v in read], equations, [inner[v] for v in results])
-    return Equation(Checkpoint(body, region.policy, region.prevent_cse, region.function), read, results, UNKNOWN)
+    return Equation(
+        Checkpoint(body, region.policy, region.prevent_cse, region.function, derived=True), read, results, UNKNOWN
+    )

@@ -263,7 +263,7 @@ def _checkpoint(
     assert isinstance(op, Checkpoint)
     outer = state.region
     pinned = op.prevent_cse if isinstance(op.prevent_cse, bool) else any(op.prevent_cse)
-    state.region = Region(op.policy, outer, pinned, state.in_loop, equation.source, op.function)
+    state.region = Region(op.policy, outer, pinned, state.in_loop, equation.source, op.function, op.derived)
     try:
         return state.walk_call(op.program, inputs, tangents)
     finally:

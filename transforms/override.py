@@ -39,7 +39,7 @@ def warn_of_overriding(
     inner = _overridden(level)
     outer = {r.parent for r in inner if r.parent is not None}
     views = [v for v in region_views(program) if v.region in outer] if inner else []
-    if not views or not all(_is_local(r.policy, views[0]) for r in inner):
+    if not views or any(v.region.derived for v in views) or not all(_is_local(r.policy, views[0]) for r in inner):
         return
     with _without(outer, inner, program):
         inside = [v for v in region_views(program) if v.region in inner]

@@ -134,7 +134,7 @@ def _linearization(jaxpr: Any, name: str, marks: Marks, active: tuple[bool, ...]
 def as_region(program: Program, marks: Marks, name: str) -> Program:
     """A program that consists of one checkpoint region around the given one."""
     outputs = [Value(t) for t in program.output_types]
-    op = Checkpoint(program, marks.policy, marks.prevent_cse, name)
+    op = Checkpoint(program, marks.policy, marks.prevent_cse, name, marks.derived)
     return Program(list(program.inputs), [Equation(op, program.inputs, outputs, UNKNOWN)], list(outputs))
 
 

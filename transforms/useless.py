@@ -32,7 +32,7 @@ def warn_of_useless_policies(program: Linearized, level: Level) -> None:
     """Warn, once for each place, of policies in a walked program that do nothing of what they are for."""
     told: dict[str, None] = {}
     for view in region_views(program):
-        if view.region.policy is None:
+        if view.region.policy is None or view.region.derived:
             continue
         policy = as_policy(view.region.policy)
         for part, seen in parts_of(policy, view):

@@ -92,13 +92,15 @@ STATE_EFFECTS = frozenset({"ReadEffect", "WriteEffect", "AccumEffect", "Internal
 class Checkpoint(Op):
     """A region whose values are recomputed in the backward pass unless `policy` saves them.
 
-    `function` is the name of the user's function, where it is known.
+    `function` is the name of the user's function, where it is known. `derived` says that differentiation made the
+    region of another one, so that users are not warned about it again.
     """
 
     program: Program
     policy: Any
     prevent_cse: Any = True
     function: str = ""
+    derived: bool = False
     name: ClassVar[str] = "checkpoint"
 
     @property

@@ -18,10 +18,11 @@ class Region:
     `policy` is what the user gave (None: save nothing). `prevent_cse` asks for optimization barriers around the
     recomputation. `in_loop` says that the region sits in a loop body, where XLA cannot merge forward and backward, so
     that barriers are never needed. `last` is set when no other region or loop is differentiated after this one, which
-    means that its backward begins as soon as its forward ends. `function` is the name of the user's function, if known.
+    means that its backward begins as soon as its forward ends. `function` is the name of the user's function, if known,
+    and `derived` says that differentiation made it of another region, about which users were warned.
     """
 
-    __slots__ = ("depth", "function", "in_loop", "last", "parent", "policy", "prevent_cse", "source")
+    __slots__ = ("depth", "derived", "function", "in_loop", "last", "parent", "policy", "prevent_cse", "source")
 
     def __init__(
         self,
@@ -31,6 +32,7 @@ class Region:
         in_loop: bool = False,
         source: Source = UNKNOWN,
         function: str = "",
+        derived: bool = False,
     ):
         self.policy = policy
         self.parent = parent
@@ -38,6 +40,7 @@ class Region:
         self.in_loop = in_loop
         self.source = source
         self.function = function
+        self.derived = derived
         self.last = False
         self.depth: int = 0 if parent is None else parent.depth + 1
 
