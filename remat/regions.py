@@ -76,6 +76,7 @@ class FlatFunction:
     jitted: Callable[..., list[Any]]
     traced: list[Results] = field(default_factory=list)
     by_jaxpr: weakref.WeakKeyDictionary[Any, Results] = field(default_factory=weakref.WeakKeyDictionary)
+    last: Any = None
 
     @contextlib.contextmanager
     def named_like(self, fun: Callable[..., Any]) -> Iterator[None]:
@@ -84,17 +85,18 @@ class FlatFunction:
         try:
             yield
         finally:
-            del self.function.__wrapped__  # type: ignore[attr-defined]
+            vars(self.function).pop("__wrapped__", None)  # another thread may have taken it
 
     def results_of(self, jaxpr: Any) -> Results:
         """What belongs to a jaxpr that is the call of the function (JAX may have traced it long ago)."""
-        if self.traced:
-            found = self.traced.pop()
-            self.traced.clear()
-            for equation in jaxpr.eqns:
-                self.by_jaxpr[equation.params["jaxpr"]] = found
-            return found
-        return self.by_jaxpr[jaxpr.eqns[0].params["jaxpr"]]
+        try:
+            found = self.last = self.traced.pop()
+        except IndexError:  # JAX knows it; another thread may be about to note its results
+            return self.by_jaxpr.get(jaxpr.eqns[0].params["jaxpr"]) or self.last
+        self.traced.clear()
+        for equation in jaxpr.eqns:
+            self.by_jaxpr[equation.params["jaxpr"]] = found
+        return found
 
 
 _flat_functions: weakref.WeakKeyDictionary[Any, dict[Any, FlatFunction]] = weakref.WeakKeyDictionary()

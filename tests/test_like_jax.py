@@ -1,5 +1,7 @@
 """Where `remat.grad` and `remat.checkpoint` behave as JAX's in less common surroundings."""
 
+from concurrent.futures import ThreadPoolExecutor
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -93,3 +95,18 @@ def test_pullbacks_name_the_function():
 
     with pytest.raises(TypeError, match="cube"):
         remat.vjp(cube, 1.0)[1](1.0, 2.0)
+
+
+def test_threads_may_trace_one_function():
+    def f(x, n):
+        for _ in range(100):
+            x = jnp.sin(x)
+        return x.sum(), n
+
+    def gradient(n):
+        return remat.grad(lambda x: f(x, n)[0])(1.0), remat.grad(f, has_aux=True)(jnp.ones(n), n)[0].shape
+
+    with ThreadPoolExecutor(4) as pool:
+        found = list(pool.map(gradient, [1, 1, 1, 1, 2, 2, 2, 2]))
+    assert [shape for _, shape in found] == [(1,)] * 4 + [(2,)] * 4
+    assert len({float(g) for g, _ in found}) == 1

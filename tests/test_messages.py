@@ -21,6 +21,7 @@ from jax.experimental import pallas as pl
 
 import remat
 from remat import errors, policies
+from remat.transforms import region_derivative
 from remat.units import parse_bytes
 
 X = jnp.arange(3.0)
@@ -649,6 +650,7 @@ MISSPELT = {
 
 
 def name_warnings(call):
+    region_derivative._known.clear()  # a function that is known from another test is not warned of again
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         call()
