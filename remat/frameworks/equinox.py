@@ -112,7 +112,7 @@ class _Wrapper(eqx.Module):
     """Modules, as Equinox's own wrappers are, so that the arrays of a module that is wrapped are inputs of a jit."""
 
     def __get__(self, instance: Any, owner: Any) -> Any:
-        return self if instance is None else eqx.Partial(self, instance)
+        return self if instance is None else eqx.Partial(self, instance)  # type: ignore[arg-type]
 
 
 class _ValueAndGradient(_Wrapper):
