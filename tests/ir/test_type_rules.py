@@ -113,6 +113,7 @@ def test_random_keys_and_double_precision() -> None:
 
 
 def test_what_a_primitive_gives_is_asked_once() -> None:
+    type_rules._cache.clear()
     check(SIN, [type_of((5,))], [type_of((5,))])
     before = len(type_rules._cache)
     check(SIN, [type_of((5,))], [type_of((5,))])

@@ -106,4 +106,4 @@ def test_inner_regions_of_several_policies_are_counted_together():
     (text,), kept = told(fun, "dots")
     least = remat.saved_residuals(fun, STACK, X).new_bytes
     assert f"{bytes_text(kept - least)} more" in text
-    assert "those of 3 checkpoints inside it (nothing, around" in text
+    assert "those of 3 checkpoints inside it (nothing, of block)" in text

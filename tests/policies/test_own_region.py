@@ -43,7 +43,7 @@ def neighbours(policy):
 @pytest.mark.parametrize("decision", [policies.Save(), policies.Recompute()])
 def test_a_policy_cannot_decide_for_its_neighbours(decision):
     with pytest.raises(
-        PolicyError, match=r"policy greedy of the checkpoint around .*test_own_region.*such as the result of"
+        PolicyError, match=r"policy greedy of the checkpoint of <lambda> .*such as the result of .*test_own_region"
     ):
         remat.saved_residuals(neighbours(Greedy(decision)), jnp.ones(4))
 
