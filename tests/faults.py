@@ -7,6 +7,7 @@ it hides it and none made by it outlives it.
 from __future__ import annotations
 
 import dataclasses
+import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -16,10 +17,11 @@ import jax.numpy as jnp
 import pytest
 from jax import lax
 
+from remat import recognition, regions
 from remat.ir.ops import Checkpoint, Name, Primitive, Scan
 from remat.ir.program import Equation
 from remat.lower import lower_rules
-from remat.transforms import derivative, liveness, retrieve, walk
+from remat.transforms import derivative, liveness, region_derivative, retrieve, walk
 from remat.transforms.linearize import Linearizer, linearize_rules
 
 Patch = pytest.MonkeyPatch
@@ -30,6 +32,9 @@ Plant = Callable[[Patch], None]
 def planted(plant: Plant) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(derivative, "_cache", OrderedDict())
+        for module, name in ((recognition, "_known"), (recognition, "_answers"), (region_derivative, "_known")):
+            patch.setattr(module, name, weakref.WeakKeyDictionary())
+        patch.setattr(regions, "_flat_functions", weakref.WeakKeyDictionary())
         plant(patch)
         yield
 
