@@ -421,11 +421,6 @@ def orders_by_barriers() -> bool:
     return jax.__version_info__ >= (0, 12)
 
 
-def is_reference(x: Any) -> bool:
-    """Whether a value is a mutable reference."""
-    return type(jax.typeof(x)).__name__ == "AbstractRef"
-
-
 def jit_is_disabled() -> bool:
     """Whether the user runs jitted functions step by step (`jax.disable_jit`)."""
     return bool(getattr(jax.config, "jax_disable_jit", False))

@@ -157,7 +157,7 @@ from outside, and checks of `checkify`."""
 
 
 def _needs_jax(jaxpr: Any, leaves: Sequence[Any]) -> bool:
-    if any(type(e).__name__ in NOT_OURS for e in jaxpr.effects) or any(map(jax_compat.is_reference, leaves)):
+    if any(type(e).__name__ in NOT_OURS for e in jaxpr.effects) or any(is_reference(jax.typeof(x)) for x in leaves):
         return True
     # A rule of a custom_vjp may act on a reference that the function itself only hands on.
     calls = jax_compat.unwrap(jaxpr).equations

@@ -16,7 +16,8 @@ from remat.ir.linearized import LinearEquation, Linearized
 from remat.ir.ops import ShardMap
 from remat.ir.printer import equation_lines
 from remat.ir.program import Atom, Program, Value
-from remat.ir.type_rules import compare, key, mismatch, tangent_type
+from remat.ir.type_rules import compare, key, mismatch
+from remat.jax_compat import tangent_type
 
 enabled = False
 """Set by the test suite (`tests/conftest.py`); users do not pay for the checks."""

@@ -34,6 +34,7 @@ from remat.ir.ops import (
 )
 from remat.ir.program import Equation
 from remat.ir.types import short_text
+from remat.jax_compat import tangent_type
 
 Types = Sequence[Any]
 
@@ -45,10 +46,6 @@ def mismatch(equation: Equation) -> str:
     if rule is None:
         return f"{op.name}: the type checker has no rule for {type(op).__name__}; add one to type_rules"
     return rule(op, [a.type for a in equation.inputs], [v.type for v in equation.outputs])
-
-
-def tangent_type(type: Any) -> Any:
-    return type.to_tangent_aval() if hasattr(type, "to_tangent_aval") else type
 
 
 def key(type: Any) -> Any:
