@@ -157,6 +157,8 @@ def _as_array(literal: Literal) -> Any:
 
 
 def _primitive(op: Primitive, equation: Equation, inputs: list[Any]) -> list[Any]:
+    if jax_compat.is_barrier(op.primitive):
+        return _barrier(Barrier(), equation, inputs)
     info = equation.source.info
     if op.context is not None:
         return jax_compat.bind(op.primitive, inputs, op.params, info, op.context)
