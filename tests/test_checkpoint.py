@@ -303,7 +303,7 @@ def test_traced_once_under_jit():
         (policies.dots_saveable, ["dot_general"]),
         (policies.save_only_these_names("a"), ["a"]),
     ],
-    ids=str,
+    ids=lambda x: getattr(x, "__name__", str(x)),
 )
 def test_regions_of_jax(policy, expected):
     fun = lambda w, x: jax.checkpoint(layer, policy=policy)(w, x).sum()  # noqa: E731
