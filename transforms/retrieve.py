@@ -18,6 +18,7 @@ from remat.ir.linearized import LinearEquation
 from remat.ir.ops import Zeros
 from remat.ir.program import Atom, Equation, Literal, Value
 from remat.ir.region import Region, common_region
+from remat.ir.traits import is_memory_bound
 from remat.transforms.barriers import Barriers
 
 if TYPE_CHECKING:
@@ -111,6 +112,7 @@ class Retrieval:
             {value: self._lookup(value, home, wanted_by) for value, home in kept.items()},
             {value: self.live[home][value] for value, home in recomputed.items()},
             wanted_by,
+            heavy=not all(is_memory_bound(e.op) for e, _ in chain),
         )
         for value, home in recomputed.items():
             self.live[home][value] = after[value]
