@@ -17,7 +17,8 @@ UNITS = ("", "k", "M", "G", "T", "P", "E")
 def measurement_text(measured: Measurement) -> str:
     """A table of what a compiled program takes on one device."""
     what = "as it is" if measured.policy is None else f"value and gradient, policy {measured.policy}"
-    title = f"{measured.function} ({what}) for {measured.target}, one device of {measured.target.devices}"
+    which = "one device" if measured.devices == 1 else f"each of {measured.devices} devices"
+    title = f"{measured.function} ({what}) for {measured.target}, {which}"
     lines = [*textwrap.wrap(title, WIDTH), ""]
     if measured.error is not None:
         lines += ["the compiler refuses the program:", *_indented(measured.error)]

@@ -40,6 +40,7 @@ class Measurement:
     **Attributes**
 
     - `function`, `policy`, `target`: what was compiled; `policy` is None where the function was compiled as it is.
+      `devices`: how many of the target's devices the arguments are on.
     - `argument_bytes`, `output_bytes`, `temp_bytes`: arrays that go in, that come out, and all others at their worst.
       `alias_bytes` of the output take the place of (donated) arguments. `live_bytes` is `temp_bytes + output_bytes`:
       what the program adds to its arguments. `total_bytes` is what has to fit into the device's memory.
@@ -58,6 +59,7 @@ class Measurement:
     function: str
     policy: str | None
     target: Target
+    devices: int
     argument_bytes: int | None
     output_bytes: int | None
     temp_bytes: int | None
@@ -147,7 +149,7 @@ def measure(
         text = str(resolve_policy(policy))
         fun = value_and_grad(fun, policy=policy)
     with _made_for(chosen), _mesh_of(chosen, devices):
-        lowered = _lower(fun, args, kwargs, chosen, devices)
+        lowered, count = _lower(fun, args, kwargs, chosen, devices)
     start = time.perf_counter()
     error, compiled = None, None
     try:
@@ -163,6 +165,7 @@ def measure(
         function=name,
         policy=text,
         target=chosen,
+        devices=count,
         **_bytes(compiled, chosen),
         dot_flops=None if compiled is None else work.flops,
         collectives=tuple(Collectives(k, work.collectives[k], work.collective_bytes[k]) for k in kinds),
@@ -199,7 +202,8 @@ def _mesh_of(target: Target, devices: tuple[Any, ...]) -> Iterator[None]:
             yield
 
 
-def _lower(fun: Any, args: Any, kwargs: Any, target: Target, devices: tuple[Any, ...]) -> Any:
+def _lower(fun: Any, args: Any, kwargs: Any, target: Target, devices: tuple[Any, ...]) -> tuple[Any, int]:
+    """The lowered function, and on how many devices its arguments are."""
     is_jitted = hasattr(fun, "lower")  # it may take numbers as static arguments, so these stay what they are
     arguments = flatten_arguments(fun, args, kwargs, _is_no_number if is_jitted else is_traced)
     if not arguments.leaves:
@@ -208,17 +212,18 @@ def _lower(fun: Any, args: Any, kwargs: Any, target: Target, devices: tuple[Any,
             "for. Pass an array or a jax.ShapeDtypeStruct."
         )
     placed = place(arguments.leaves, devices, target)
+    count = max(len(x.sharding.device_set) for x in placed if x.sharding is not None)
     try:
         if is_jitted:
             args, kwargs = arguments.rebuild(placed)
-            return fun.lower(*args, **kwargs)
+            return fun.lower(*args, **kwargs), count
 
         def on_arrays(*leaves: Any) -> Any:
             args, kwargs = arguments.rebuild(leaves)
             return fun(*args, **kwargs)
 
         on_arrays.__name__ = arguments.function
-        return jax.jit(on_arrays).lower(*placed)
+        return jax.jit(on_arrays).lower(*placed), count
     except ValueError as error:
         if "incompatible devices" not in str(error):
             raise

@@ -141,7 +141,7 @@ def test_json_and_text():
     assert data["live_bytes"] == measured.live_bytes
     assert {c["kind"] for c in data["collectives"]} == {"all-reduce"}
     lines = str(measured).splitlines()
-    assert lines[0] == "loss (value and gradient, policy dots) for cpu:2, one device of 2"
+    assert lines[0] == "loss (value and gradient, policy dots) for cpu:2, each of 2 devices"
     assert max(map(len, lines)) <= 80
     assert any(line.split() == ["arguments", "24.0", "KiB"] for line in lines)
     assert any(line.strip().startswith("all-reduce") for line in lines)
