@@ -21,6 +21,8 @@ from remat.custom_rules.numerical import check_grads as check_grads
 from remat.errors import OverriddenPolicyWarning as OverriddenPolicyWarning
 from remat.errors import RematError as RematError
 from remat.errors import RematWarning as RematWarning
+from remat.errors import TargetError as TargetError
+from remat.errors import TargetUnavailableError as TargetUnavailableError
 from remat.errors import UnknownNameWarning as UnknownNameWarning
 from remat.errors import UselessPolicyWarning as UselessPolicyWarning
 from remat.inspect.requirements import Requirements as Requirements
@@ -35,6 +37,9 @@ from remat.lower import lower as lower
 from remat.recursive import recursive_checkpoint as recursive_checkpoint
 from remat.report.show import print_fwd_bwd as print_fwd_bwd
 from remat.report.show import print_saved_residuals as print_saved_residuals
+from remat.targets.measure import Measurement as Measurement
+from remat.targets.measure import measure as measure
+from remat.targets.target import Target as Target
 from remat.trace import trace as trace
 
 __version__ = "0.1.0"

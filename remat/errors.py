@@ -84,6 +84,14 @@ class NondiffTracerError(RematError, UnexpectedTracerError):
     """An argument that is declared to be a Python value has a JAX tracer in it."""
 
 
+class TargetError(RematError, ValueError):
+    """A target that there is not, or whose devices do not fit."""
+
+
+class TargetUnavailableError(RematError, RuntimeError):
+    """The compiler of a target is not installed, or was kept from loading."""
+
+
 class RematWarning(UserWarning):
     """Base of all warnings that remat gives."""
 

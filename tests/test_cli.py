@@ -10,7 +10,8 @@ from click.testing import CliRunner
 
 import remat
 from remat import policies
-from remat.cli import main, policy_forms
+from remat.cli import main
+from remat.cli.policies import policy_forms
 from remat.demo import run
 from remat.demo.transformer import Sizes
 

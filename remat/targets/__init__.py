@@ -1,0 +1,1 @@
+"""Targets: the compilers and devices that programs are made for, also where there is no such device."""

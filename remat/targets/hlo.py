@@ -1,0 +1,135 @@
+"""XLA's optimized program as data, read from its text: computations and instructions.
+
+The text is what `compiled.as_text()` gives, the same for all of XLA's compilers. Only what is needed to count work is
+read: names, types, operation codes, operands; attributes stay text.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+import re
+from dataclasses import dataclass
+
+Shape = tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Array:
+    """The type of an array: element type and shape."""
+
+    dtype: str
+    shape: Shape
+
+    @property
+    def elements(self) -> int:
+        return math.prod(self.shape)
+
+    @property
+    def bytes(self) -> int:
+        digits = re.match(r"[a-z]+(\d+)", self.dtype)
+        bits = 8 if self.dtype == "pred" else int(digits.group(1)) if digits else 0
+        return -(-self.elements * bits // 8)
+
+
+@dataclass(frozen=True)
+class Instruction:
+    """One line: `name = type opcode(operands), attributes`. `arguments` is the text between the parentheses."""
+
+    name: str
+    type: str
+    opcode: str
+    arguments: str
+    attributes: str
+    is_root: bool
+
+    @functools.cached_property
+    def arrays(self) -> tuple[Array, ...]:
+        """The arrays of the result, those of tuples in order."""
+        found = re.findall(r"\b([a-z]+\d*\w*)\[([\d,<=]*)\]", self.type)
+        return tuple(Array(d, tuple(int(n.strip("<=")) for n in dims.split(",") if n)) for d, dims in found)
+
+    @functools.cached_property
+    def operands(self) -> tuple[str, ...]:
+        """The names of the operands."""
+        return tuple(re.findall(r"%([\w.\-]+)", self.arguments))
+
+    def attribute(self, name: str) -> str:
+        """The text of an attribute up to the next comma or closing brace; empty where there is none."""
+        found = re.search(rf"\b{name}=(\{{[^}}]*\}}|[^,\s]+)", self.attributes)
+        return found.group(1).strip("{}") if found else ""
+
+    def numbers(self, name: str) -> tuple[int, ...]:
+        """An attribute that lists numbers."""
+        return tuple(map(int, re.findall(r"\d+", self.attribute(name))))
+
+    def called(self) -> tuple[str, ...]:
+        """The computations that it runs, in the order of its text."""
+        lists = r"(?:calls|to_apply|body|condition|true_computation|false_computation|branch_computations)"
+        found = re.findall(rf"\b{lists}=(\{{[^}}]*\}}|%[\w.\-]+)", self.attributes)
+        return tuple(name for text in found for name in re.findall(r"%([\w.\-]+)", text))
+
+
+@dataclass(frozen=True, eq=False)
+class Computation:
+    """A list of instructions; the last one to be executed, the result, is `root`."""
+
+    name: str
+    instructions: dict[str, Instruction]
+
+    @functools.cached_property
+    def root(self) -> Instruction:
+        return next((i for i in self.instructions.values() if i.is_root), list(self.instructions.values())[-1])
+
+    def operands(self, instruction: Instruction) -> list[Instruction]:
+        return [self.instructions[name] for name in instruction.operands]
+
+
+@dataclass(frozen=True, eq=False)
+class Module:
+    """A whole program."""
+
+    computations: dict[str, Computation]
+    entry: Computation
+
+
+def parse_hlo(text: str) -> Module:
+    """Read the text of a program."""
+    computations: dict[str, Computation] = {}
+    entry = None
+    current: Computation | None = None
+    for line in text.splitlines():
+        if current is None:
+            header = re.match(r"(ENTRY )?%([\w.\-]+) \(.*\{$", line)
+            if header:
+                current = computations[header.group(2)] = Computation(header.group(2), {})
+                entry = current if header.group(1) else entry
+        elif line.startswith("}"):
+            current = None
+        elif " = " in line:
+            instruction = _instruction(line)
+            current.instructions[instruction.name] = instruction
+    if entry is None:
+        raise ValueError("no ENTRY computation in the text of the program")
+    return Module(computations, entry)
+
+
+def _instruction(line: str) -> Instruction:
+    left, _, rest = line.strip().partition(" = ")
+    end = _closing(rest, 0) + 1 if rest.startswith("(") else rest.index(" ")
+    opening = rest.index("(", end)
+    closing = _closing(rest, opening)
+    is_root = left.startswith("ROOT ")
+    name = left.removeprefix("ROOT ").lstrip("%")
+    opcode = rest[end:opening].strip()
+    return Instruction(name, rest[:end], opcode, rest[opening + 1 : closing], rest[closing + 1 :], is_root)
+
+
+def _closing(text: str, opening: int) -> int:
+    """The index of the parenthesis that closes the one at `opening`."""
+    depth = 0
+    for match in re.compile(r"[()]").finditer(text, opening):
+        depth += 1 if match.group() == "(" else -1
+        if depth == 0:
+            return match.start()
+    raise ValueError(f"unbalanced parentheses in {text[:80]!r}")
