@@ -370,6 +370,11 @@ def memory_type(type: Any, kind: str) -> Any:
     return type.update(memory_space=space)
 
 
+def is_on_host(type: Any) -> bool:
+    """Whether values of this type are in the host's memory."""
+    return getattr(type, "memory_space", None) == jax.memory.Space.Host
+
+
 def policy_names(policy: Callable[..., Any]) -> tuple[frozenset[Any], frozenset[Any]] | None:
     """The names that one of JAX's own name policies allows: (saved, offloaded). None for any other callable.
 

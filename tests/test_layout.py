@@ -24,7 +24,14 @@ FLOORS = [
         "remat.statics",
         "remat.ir",
     },
-    {"remat.decisions", "remat.region_primitive", "remat.trace", "remat.lower", "remat.custom_rules"},
+    {
+        "remat.decisions",
+        "remat.region_primitive",
+        "remat.trace",
+        "remat.lower",
+        "remat.custom_rules",
+        "remat.simulate",
+    },
     {"remat.transforms"},
     {"remat.policies"},
     {
