@@ -193,6 +193,11 @@ def is_structured(params: dict[str, Any]) -> bool:
     return next(iter(jex_core.jaxprs_in_params(params)), None) is not None
 
 
+def jaxprs_in(params: dict[str, Any]) -> Iterable[Any]:
+    """The jaxprs that an equation's parameters hold."""
+    return jex_core.jaxprs_in_params(params)
+
+
 def inner_primitives(params: dict[str, Any]) -> frozenset[str]:
     """The names of the primitives in the jaxprs that an equation's parameters hold, calls looked into."""
     found: set[str] = set()
