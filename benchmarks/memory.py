@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import math
 import platform
 import statistics
 import time
@@ -31,8 +30,7 @@ import jax.numpy as jnp
 from nets import Net, all_nets, random_arguments
 
 import remat
-from remat.ir.ops import Cond, Primitive, Scan
-from remat.ir.program import Program
+from remat.ir.costs import dot_flops
 
 MIB = 2**20
 REPETITIONS = 15
@@ -59,28 +57,6 @@ def remat_policies(net: Net) -> dict[str, str]:
         "remat, substituting": f"substituting:{net.short}",
         "remat, balanced": "balanced",
     }
-
-
-def dot_flops(program: Program) -> float:
-    """Floating point operations in dot products and convolutions, loops multiplied by their length."""
-    total = 0.0
-    for equation in program.equations:
-        op = equation.op
-        if isinstance(op, Scan):
-            total += op.length * dot_flops(op.body)
-        elif isinstance(op, Cond):
-            total += max(map(dot_flops, op.branches))
-        elif op.programs:
-            total += sum(map(dot_flops, op.programs))
-        elif isinstance(op, Primitive) and op.name == "dot_general":
-            (contract, _), _ = op.params["dimension_numbers"]
-            left = equation.inputs[0].type.shape
-            total += 2 * math.prod(equation.outputs[0].type.shape) * math.prod(left[i] for i in contract)
-        elif isinstance(op, Primitive) and op.name == "conv_general_dilated":
-            kernel = equation.inputs[1].type.shape
-            outputs = op.params["dimension_numbers"].rhs_spec[0]
-            total += 2 * math.prod(equation.outputs[0].type.shape) * math.prod(kernel) / kernel[outputs]
-    return total
 
 
 def kept_bytes(net: Net, who: str) -> int | None:
