@@ -26,6 +26,7 @@ from remat.ir.program import Atom, Equation, Value
 from remat.ir.region import Region
 from remat.ir.traits import is_memory_bound, is_view_or_cast
 from remat.ir.types import element_count, size_in_bytes
+from remat.targets.current import current_target
 from remat.transforms.expansions import Origin, emit_again, origin_of
 
 if TYPE_CHECKING:
@@ -59,6 +60,7 @@ class Barriers:
     def __init__(self, level: Level):
         self.level = level
         self.inputs = {t for t in level.linearized.tangents if t is not None}
+        self.retie_after = current_target().retie_after
         self.pinned: dict[Region | None, dict[Value, Atom]] = {}
         """Kept values as they came out of a barrier, by region: within a region each is pinned once."""
         self.untied: dict[Value, None] = {}
@@ -147,7 +149,7 @@ class Barriers:
     def _is_stale(self, atom: Atom, heavy: bool) -> bool:
         """Whether a recomputed value is so old that what follows from it has to wait again."""
         far = self.heavy - self.heavy_before[atom] > FAR
-        return (heavy or far) and self.made_in[atom] < self.rounds - 1
+        return (heavy or far) and self.retie_after is not None and self.made_in[atom] < self.rounds - self.retie_after
 
     def made(self, atoms: Iterable[Atom]) -> None:
         """Note what was recomputed in this round."""

@@ -19,6 +19,7 @@ from remat.ir.ops import Zeros
 from remat.ir.program import Atom, Equation, Literal, Value
 from remat.ir.region import Region, common_region
 from remat.ir.traits import is_memory_bound
+from remat.ir.types import size_in_bytes
 from remat.transforms.barriers import Barriers
 
 if TYPE_CHECKING:
@@ -34,6 +35,8 @@ class Retrieval:
         self.barriers = Barriers(level)
         self.recomputed: list[Equation] = []
         """The forward equations that were recomputed, in order (for inspection)."""
+        self.most_at_once = 0
+        """The most bytes that were recomputed for one equation of the backward program."""
 
     def retrieve(self, atoms: Sequence[Atom], wanted_by: LinearEquation) -> dict[Value, Atom]:
         """Make values available to the backward program; returns what stands for each of them there."""
@@ -102,6 +105,8 @@ class Retrieval:
             self.barriers.made(outputs)
             self.recomputed.append(equation)
         builder.source = source
+        bytes_made = sum(size_in_bytes(v.type) for e, _ in chain for v in e.outputs)
+        self.most_at_once = max(self.most_at_once, bytes_made)
 
     def _pin(self, chain: list[tuple[Equation, Region | None]], wanted_by: LinearEquation) -> dict[Value, Atom]:
         """Hold the recomputation back, where needed: returns what it uses in place of the kept values."""
