@@ -16,16 +16,17 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from remat.decisions import Decision
-from remat.errors import ReverseModeError
+from remat.errors import ReverseModeError, UselessPolicyWarning
 from remat.ir.linearized import Linearized
-from remat.ir.ops import Checkpoint, Op
+from remat.ir.ops import Call, Checkpoint, Op
 from remat.ir.program import Equation, Program, Value
 from remat.ir.types import element_count, size_in_bytes
 from remat.simulate.live_bytes import simulate_split
-from remat.transforms.decide import decide
+from remat.transforms.decide import decide, warn_user
 from remat.transforms.linearize import linearize_program
 from remat.transforms.segments import segmented
 from remat.transforms.split import Split, split
+from remat.units import bytes_text
 
 AT_ONCE = 0.25
 """Two levels are tried where at least this part of the bytes of a program is recomputed for one equation."""
@@ -63,12 +64,17 @@ def linearize_and_split(
     first = _one_level(program, active, auxiliary, warn)
     if not (first.backward and recomputes_much_at_once(first.split)):
         return first
-    divided = in_two_levels(program, auxiliary)
-    if divided is None:
+    region = loss_region(program, auxiliary)
+    if region is None:
         return first
-    second = _one_level(divided, active, auxiliary, False)
+    second = _one_level(_with_region(program, _in_segments(region)), active, auxiliary, False)
     before, after = simulate_split(first.split).peak, simulate_split(second.split).peak
-    return second if after <= min(LOWER * before, before - WORTHWHILE) else first
+    if after <= min(LOWER * before, before - WORTHWHILE):
+        return second
+    if warn and not region.derived:
+        plain = _one_level(_with_region(program, Call(region.program)), active, auxiliary, False)
+        _warn_if_no_lower(region, before, simulate_split(plain.split).peak)
+    return first
 
 
 def split_program(program: Program, active: Sequence[bool], backward: bool = True, auxiliary: int = 0) -> Split:
@@ -105,16 +111,37 @@ def recomputes_much_at_once(made: Split) -> bool:
     return level.retrieval.most_at_once > max(AT_ONCE * whole, WORTHWHILE)
 
 
-def in_two_levels(program: Program, auxiliary: int = 0) -> Program | None:
-    """The same program with segments inside the region that is the whole of it. None if there is none, or if it is no
-    loss: a region whose results are arrays is one layer of a chain, which the user has cut already."""
-    if len(program.equations) != 1 or not isinstance(program.equations[0].op, Checkpoint):
+def loss_region(program: Program, auxiliary: int = 0) -> Checkpoint | None:
+    """The region that is the whole of a program, if it is a loss. A region whose results are arrays is one layer of a
+    chain, which the user has cut already."""
+    if len(program.equations) != 1 or any(
+        element_count(t.shape) > 1 for t in program.output_types[: len(program.outputs) - auxiliary]
+    ):
         return None
+    op = program.equations[0].op
+    return op if isinstance(op, Checkpoint) else None
+
+
+def _with_region(program: Program, op: Op) -> Program:
+    """A program of one equation with another op in it."""
     (equation,) = program.equations
-    if any(element_count(t.shape) > 1 for t in program.output_types[: len(program.outputs) - auxiliary]):
-        return None
-    region = Equation(_in_segments(equation.op), equation.inputs, equation.outputs, equation.source, equation.region)
-    return Program(program.inputs, [region], program.outputs, program.constants, program.signature)
+    replaced = Equation(op, equation.inputs, equation.outputs, equation.source, equation.region)
+    return Program(program.inputs, [replaced], program.outputs, program.constants, program.signature)
+
+
+def _warn_if_no_lower(region: Checkpoint, peak: int, plain: int) -> None:
+    """Tell of a policy that takes as much memory as none, or more."""
+    if peak < plain:
+        return
+    of = f" of {region.function}" if region.function else ""
+    warn_user(
+        UselessPolicyWarning(
+            f"the policy {region.policy} of the checkpoint{of} does not lower the peak: what it recomputes at once "
+            f"makes the step take {bytes_text(peak)} besides its arguments, and without a policy it would be "
+            f"{bytes_text(plain)} (simulated). No place was found where little crosses from one part to the next. "
+            "Keep more, for instance with 'dots' or 'balanced', or leave the policy out."
+        )
+    )
 
 
 def _in_segments(op: Checkpoint) -> Checkpoint:

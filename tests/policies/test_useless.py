@@ -43,7 +43,7 @@ def one_useless(call):
         "dots_no_batch|names:()",
         P.dots_with_no_batch_dims_saveable,
     ],
-    ids=str,
+    ids=lambda p: getattr(p, "__name__", p),
 )
 def test_a_policy_that_matches_no_product(policy):
     def run():

@@ -9,6 +9,7 @@ import pytest
 import remat
 from remat.errors import ReverseModeError
 from remat.testing import assert_trees_close
+from remat.transforms import two_levels
 from remat.transforms.two_levels import split_program
 
 NEWEST = jax.__version_info__ >= (0, 12)
@@ -112,3 +113,11 @@ def test_loops_in_reverse_only_are_still_refused_where_they_are_transposed():
     )
     with pytest.raises(ReverseModeError):
         split_program(program, [True])
+
+
+def test_a_policy_that_lowers_nothing_says_so_with_bytes(monkeypatch):
+    monkeypatch.setattr(two_levels, "segmented", lambda program, region: program)  # nowhere to cut
+    with pytest.warns(
+        remat.UselessPolicyWarning, match=r"nothing of the checkpoint.* does not lower the peak.*MiB.*MiB"
+    ):
+        jax.make_jaxpr(remat.grad(lambda ws, x: 2 * loss(ws, x), policy="nothing"))(*ARGS)
