@@ -29,9 +29,9 @@ from remat.lower import evaluate
 from remat.region_primitive import Marks, region_p
 from remat.targets.current import current_target
 from remat.trace import read_nested
+from remat.transforms.differentiate_program import linearize_and_split
 from remat.transforms.linear_map import SplitMap, bind_linear, bind_program
 from remat.transforms.split import Split
-from remat.transforms.two_levels import linearize_and_split
 
 
 @dataclass(frozen=True, eq=False)

@@ -57,7 +57,7 @@ def simulate_split(split: Split, fused: bool = True) -> Timeline:
 
     >>> import jax.numpy as jnp, remat
     >>> from remat.simulate.live_bytes import simulate_split
-    >>> from remat.transforms.two_levels import split_program
+    >>> from remat.transforms.differentiate_program import split_program
     >>> program = remat.trace(lambda w: jnp.sin(w @ w).sum())(jnp.ones((8, 8)))
     >>> simulate_split(split_program(program, [True])).peak
     772

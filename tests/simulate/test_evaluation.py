@@ -14,7 +14,7 @@ from remat.ir.rewrite import inline_all
 from remat.ir.types import is_differentiable
 from remat.lower import lower_rules
 from remat.simulate.live_bytes import joined, simulate, simulate_split
-from remat.transforms.two_levels import split_program
+from remat.transforms.differentiate_program import split_program
 
 SHAPES = [(4,), (3, 4), (4, 4), (2, 3, 4)]
 

@@ -8,7 +8,7 @@ from jax import lax
 import remat
 from remat import policies
 from remat.simulate.live_bytes import simulate, simulate_split
-from remat.transforms.two_levels import split_program
+from remat.transforms.differentiate_program import split_program
 
 A = jnp.ones((32, 32))
 SIZE = 4096

@@ -10,7 +10,7 @@ import remat
 from remat.errors import ReverseModeError
 from remat.testing import assert_trees_close
 from remat.transforms import two_levels
-from remat.transforms.two_levels import split_program
+from remat.transforms.differentiate_program import split_program
 
 NEWEST = jax.__version_info__ >= (0, 12)
 

@@ -16,8 +16,8 @@ import remat
 from remat.ir.ops import Cond, Scan
 from remat.testing import check_gradients
 from remat.trace import trace
+from remat.transforms.differentiate_program import split_program
 from remat.transforms.split import Split
-from remat.transforms.two_levels import split_program
 
 POLICIES = [None, "nothing", "dots", "everything", "burn", "balanced"]
 

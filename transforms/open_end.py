@@ -1,0 +1,49 @@
+"""What is alive when the backward pass begins is used, not recomputed.
+
+In a loss whose layers are a loop, what comes after the loop (the head, a product with the vocabulary, the cross
+entropy) is the first that the backward pass needs. It was just computed: recomputing it costs products and holds no
+less. So the region ends with its last loop, and what follows is kept as if no policy were there.
+
+`transforms.differentiate_program` says when it is done.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from remat.ir.ops import Checkpoint, Op, Scan
+from remat.ir.program import Equation, Program, Value
+from remat.ir.rewrite import inline_calls
+from remat.ir.traits import is_product
+from remat.transforms.enclose import as_one_equation
+from remat.transforms.split import Split
+
+
+def recomputes_what_is_alive(made: Split) -> bool:
+    """Whether a product after the last loop is computed again."""
+    equations = made.level.linearized.equations
+    end = _after_last_loop(equations)
+    if end == 0:
+        return False
+    products = {e for e in equations[end:] if is_product(e.op)}
+    return bool(products) and any(e in products for e in made.level.retrieval.recomputed)
+
+
+def _after_last_loop(equations: Sequence[Equation]) -> int:
+    """The position after the last loop; 0 if there is none."""
+    return max((i + 1 for i, e in enumerate(equations) if isinstance(e.op, Scan) and e.op.length > 1), default=0)
+
+
+def with_open_end(region: Checkpoint) -> Program:
+    """The program of a region, with the region around all of it up to the last loop."""
+    program = inline_calls(region.program)
+    end = _after_last_loop(program.equations)
+    run, rest = program.equations[:end], program.equations[end:]
+    read = {a for e in rest for a in e.inputs} | set(program.outputs)
+    results: list[Value] = [v for e in run for v in e.outputs if v in read]
+
+    def op(body: Program) -> Op:
+        return replace(region, program=body)
+
+    return Program(program.inputs, [as_one_equation(run, results, op), *rest], program.outputs, program.constants)
