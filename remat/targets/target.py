@@ -89,7 +89,7 @@ class Target:
     @classmethod
     def of_default_device(cls) -> Target:
         """The device that JAX would run on, and how many of them this process has."""
-        default = jax.config.jax_default_device
+        default = getattr(jax.config, "jax_default_device", None)
         device = jax.devices(default)[0] if isinstance(default, str) else default or jax.devices()[0]
         platform = "gpu" if device.platform in ("cuda", "rocm") else device.platform
         count = len(jax.devices(device.platform))
