@@ -23,7 +23,6 @@ from remat.targets.target import Target, as_target
 from remat.targets.topology import devices_of
 from remat.targets.work import Work, work_of
 
-
 # What JAX says where shardings of a function are on other devices than its arguments.
 OTHER_DEVICES = ("incompatible devices", "Memory kinds passed to jax.jit does not match")
 
