@@ -21,8 +21,8 @@ from remat.targets.target import Target
 
 CUDA_PLUGINS = ("xla_cuda12", "xla_cuda13")
 
-# libtpu asks for these where it would look for a TPU; there is none, and any value is good. It also lets only one process
-# of a machine have the TPUs, which compilers need not care about.
+# libtpu asks for these where it would look for a TPU; there is none, and any value is good. It also lets only one
+# process of a machine have the TPUs, which compilers need not care about.
 TPU_ENVIRONMENT = {
     "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",
     "TPU_SKIP_MDS_QUERY": "1",
