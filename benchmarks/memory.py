@@ -17,9 +17,9 @@ and on the CPU, where the program can be run:
 - *difference*: the largest difference of a gradient to the one without checkpoint, relative to the gradient's maximum.
 
 `--target tpu:v5e:2x2`, `tpu:v5p:2x2x1` or `gpu:H100` compiles for that device, which need not be there
-(`pip install 'remat[tpu]'` or `'remat[gpu]'`), nets of training size in bfloat16. A TPU program takes from seconds to
-minutes to compile. A real GPU chooses for each product between Triton and cuBLAS by timing them; `--gpu-dots` makes all
-of them one or the other, and the truth is between the two.
+(`pip install 'remat[tpu]'` or `'remat[gpu]'`), nets of training size in bfloat16. For a TPU each program is compiled in
+a process that ends as soon as arrays have their place (`early.py`). A real GPU chooses for each product between Triton
+and cuBLAS by timing them; `--gpu-dots` makes all of them one or the other, and the truth is between the two.
 
 `--json` without a name writes `benchmarks/memory-TARGET.json`. Rows of other nets in that file stay.
 """
@@ -32,6 +32,7 @@ import json
 import os
 import platform
 import statistics
+import sys
 import time
 from collections.abc import Callable
 from functools import partial
@@ -42,11 +43,12 @@ os.environ.setdefault("JAX_PLATFORMS", "cpu")  # the compilers for TPU and GPU l
 
 import jax
 import jax.numpy as jnp
+from early import figures_of
 from nets import DOTS, NOTHING, Net, all_nets, random_arguments
 from training_nets import TRAINING_NETS
 
 import remat
-from remat import Measurement, Target
+from remat import Target
 
 MIB = 2**20
 REPETITIONS = 15
@@ -105,26 +107,39 @@ def measure(net: Net, target: Target, compiler_options: dict[str, Any]) -> list[
     """A row for each candidate, of what the compiler says; each is printed as soon as it is known."""
     rows = []
     for who, function in candidates(net).items():
-        measured = remat.measure(function, *net.shapes, target=target, compiler_options=compiler_options)
-        rows.append(row_of(net, who, measured))
+        if target.platform == "tpu":
+            place = [sys.executable, __file__, "--target", str(target), "--only", net.name, "--row", who, "--dump"]
+            figures = figures_of(place)
+        else:
+            measured = remat.measure(function, *net.shapes, target=target, compiler_options=compiler_options)
+            figures = {**json.loads(measured.to_json()), "seconds": measured.compile_seconds}
+        rows.append(row_of(net, who, figures))
         if target.platform != "cpu":
             print(line(rows[-1]), flush=True)
     return rows
 
 
-def row_of(net: Net, who: str, measured: Measurement) -> dict[str, Any]:
-    error = {} if measured.error is None else {"error": measured.error}
+def row_of(net: Net, who: str, figures: dict[str, Any]) -> dict[str, Any]:
+    flops, error = figures.get("dot_flops"), figures.get("error")
     return {
         "net": net.name,
         "policy": net.short,
         "who": who,
         "kept_mib": in_mib(kept_bytes(net, who)),
-        "temp_mib": in_mib(measured.temp_bytes),
-        "output_mib": in_mib(measured.output_bytes),
-        "dot_gflop": None if measured.dot_flops is None else measured.dot_flops / 1e9,
-        "compile_s": round(measured.compile_seconds, 1),
-        **error,
+        "temp_mib": in_mib(figures.get("temp_bytes")),
+        "output_mib": in_mib(figures.get("output_bytes")),
+        "dot_gflop": None if flops is None else flops / 1e9,
+        "compile_s": round(figures["seconds"], 1),
+        **({} if error is None else {"error": error}),
     }
+
+
+def compile_into(folder: str, net: Net, who: str, target: Target) -> None:
+    """Compile one candidate, and have what is decided written into a folder; print the error if it is too large."""
+    options = {"xla_dump_to": folder, "xla_dump_hlo_as_text": True}
+    measured = remat.measure(candidates(net)[who], *net.shapes, target=target, compiler_options=options)
+    if measured.error is not None:
+        print(measured.error)
 
 
 def in_mib(count: int | None) -> float | None:
@@ -197,24 +212,28 @@ def main() -> None:
     parser.add_argument(
         "--gpu-dots", choices=["triton", "cublas"], default="triton", help="how a GPU's products are made"
     )
+    parser.add_argument("--row", help=argparse.SUPPRESS)
+    parser.add_argument("--dump", help=argparse.SUPPRESS)
     parser.add_argument("--json", nargs="?", const="", help="write the figures to this file")
     options = parser.parse_args()
     target = Target.parse(options.target)
+    nets = [n for n in (all_nets() if target.platform == "cpu" else TRAINING_NETS) if options.only in n.name]
+    if options.dump:
+        return compile_into(options.dump, nets[0], options.row, target)
     cublas = target.platform == "gpu" and options.gpu_dots == "cublas"
     print(f"{versions(target)}; {target}{', products by cuBLAS' if cublas else ''}")
     print(f"  {'':20s} {'kept':>8s} {'temp':>8s} {'output':>8s} {'dots':>8s} {'step':>8s}  difference")
     print(f"  {'':20s} {'MiB':>8s} {'MiB':>8s} {'MiB':>8s} {'GFLOP':>8s} {'ms':>8s}")
     name = "-".join(["memory", target.platform, *filter(None, [target.chip]), *(["cublas"] if cublas else [])])
     file = Path(options.json or Path(__file__).with_name(f"{name}.json"))
-    for net in all_nets() if target.platform == "cpu" else TRAINING_NETS:
-        if options.only in net.name:
-            print(f"{net.name}, policy {net.short}", flush=True)
-            rows = measure(net, target, {"xla_gpu_enable_triton_gemm": False} if cublas else {})
-            if target.platform == "cpu":
-                run(net, rows, not options.no_times)
-                print("\n".join(map(line, rows)), flush=True)
-            if options.json is not None:
-                write_json(file, target, rows)
+    for net in nets:
+        print(f"{net.name}, policy {net.short}", flush=True)
+        rows = measure(net, target, {"xla_gpu_enable_triton_gemm": False} if cublas else {})
+        if target.platform == "cpu":
+            run(net, rows, not options.no_times)
+            print("\n".join(map(line, rows)), flush=True)
+        if options.json is not None:
+            write_json(file, target, rows)
 
 
 if __name__ == "__main__":
