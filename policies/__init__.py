@@ -44,6 +44,8 @@ from remat.policies.scope import ScanBody as ScanBody
 from remat.policies.scope import Within as Within
 from remat.policies.scope import scan_body as scan_body
 from remat.policies.scope import within as within
+from remat.policies.segments import Segments as Segments
+from remat.policies.segments import segments as segments
 from remat.policies.substituting import Substituting as Substituting
 from remat.policies.substituting import substituting as substituting
 

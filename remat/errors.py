@@ -45,6 +45,10 @@ class ReverseModeError(RematError, ValueError):
     """A loop of unknown length stands in the way of reverse-mode differentiation."""
 
 
+class UnknownCostError(RematError, NotImplementedError):
+    """What a primitive costs is not known."""
+
+
 class RuleError(RematError, ValueError):
     """A rule of a custom derivative returned cotangents of the wrong shape or dtype."""
 

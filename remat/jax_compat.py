@@ -193,6 +193,11 @@ def is_structured(params: dict[str, Any]) -> bool:
     return next(iter(jex_core.jaxprs_in_params(params)), None) is not None
 
 
+def jaxprs_in(params: dict[str, Any]) -> Iterable[Any]:
+    """The jaxprs that an equation's parameters hold."""
+    return jex_core.jaxprs_in_params(params)
+
+
 def inner_primitives(params: dict[str, Any]) -> frozenset[str]:
     """The names of the primitives in the jaxprs that an equation's parameters hold, calls looked into."""
     found: set[str] = set()
@@ -368,6 +373,11 @@ def memory_type(type: Any, kind: str) -> Any:
     """`type` as it is in the memory of that kind."""
     space = jax.memory.Space.Host if kind in HOST_KINDS else jax.memory.Space.Device
     return type.update(memory_space=space)
+
+
+def is_on_host(type: Any) -> bool:
+    """Whether values of this type are in the host's memory."""
+    return getattr(type, "memory_space", None) == jax.memory.Space.Host
 
 
 def policy_names(policy: Callable[..., Any]) -> tuple[frozenset[Any], frozenset[Any]] | None:

@@ -53,7 +53,8 @@ class Marks:
         flags = self.prevent_cse
         flag = flags if isinstance(flags, bool) else any(flags)
         compiled = self.compiled or jax_compat.is_mostly_a_call(jaxpr)
-        return Marks(self.policy, flag, 0, self.transparent, True, compiled)
+        transparent = self.transparent or hasattr(self.policy, "regions_of")
+        return Marks(self.policy, flag, 0, transparent, True, compiled)
 
 
 made_programs: weakref.WeakKeyDictionary[Any, Callable[[], Any]] = weakref.WeakKeyDictionary()

@@ -5,7 +5,8 @@ import jax.numpy as jnp
 import remat
 from remat.ir.program import Program
 from remat.ir.types import is_differentiable
-from remat.transforms.split import Split, split_program
+from remat.transforms.split import Split
+from remat.transforms.two_levels import split_program
 
 VECTOR = jnp.linspace(0.1, 1.0, 4)
 MATRIX = jnp.linspace(0.1, 1.0, 16).reshape(4, 4) / 4

@@ -25,7 +25,14 @@ FLOORS = [
         "remat.ir",
         "remat.targets",
     },
-    {"remat.decisions", "remat.region_primitive", "remat.trace", "remat.lower", "remat.custom_rules"},
+    {
+        "remat.decisions",
+        "remat.region_primitive",
+        "remat.trace",
+        "remat.lower",
+        "remat.custom_rules",
+        "remat.simulate",
+    },
     {"remat.transforms"},
     {"remat.policies"},
     {

@@ -4,7 +4,7 @@ On straight-line code XLA would merge recomputed values with the forward ones, s
 gradient that something was recomputed for until later. Optimization barriers stand against all three:
 
 - what a recomputation starts from goes through a barrier together with the cotangents that have to exist first;
-- so does, again, what was recomputed longer ago, as else everything that depends on it could start at once;
+- so does, again, what was recomputed longer ago, as else all the heavy work that depends on it could start at once;
 - and when a recomputation served the cotangent of an input (typically the gradient of a weight, which nothing waits
   for), that cotangent goes through a barrier together with those that the backward program goes on with.
 
@@ -26,6 +26,8 @@ from remat.ir.program import Atom, Equation, Value
 from remat.ir.region import Region
 from remat.ir.traits import is_memory_bound, is_view_or_cast
 from remat.ir.types import element_count, size_in_bytes
+from remat.targets.current import current_target
+from remat.transforms.expansions import Origin, emit_again, origin_of
 
 if TYPE_CHECKING:
     from remat.transforms.walk import Level
@@ -33,6 +35,11 @@ if TYPE_CHECKING:
 
 AHEAD = 4
 """How many cotangents wait for the gradient of an input."""
+
+FAR = 2
+"""After how many heavy equations of the backward pass (two for each layer of a chain) cheap recomputation from a value
+waits too. At 0, fusions inside a layer are cut (a feed-forward layer with biases takes 1.25 times JAX's bytes, here
+0.75); never, and the whole chain `x + sin(x) @ w` under `dots` is expanded at once (16 MiB against 11)."""
 
 
 def _expands(equation: Equation) -> bool:
@@ -53,6 +60,7 @@ class Barriers:
     def __init__(self, level: Level):
         self.level = level
         self.inputs = {t for t in level.linearized.tangents if t is not None}
+        self.retie_after = current_target().retie_after
         self.pinned: dict[Region | None, dict[Value, Atom]] = {}
         """Kept values as they came out of a barrier, by region: within a region each is pinned once."""
         self.untied: dict[Value, None] = {}
@@ -67,6 +75,13 @@ class Barriers:
         """How many times something had to be recomputed."""
         self.made_in: dict[Atom, int] = {}
         """The round in which a value of the backward program was recomputed, or last went through a barrier."""
+        self.heavy = 0
+        """How many heavy linear equations were transposed."""
+        self.heavy_before: dict[Atom, int] = {}
+        """And how many before a value was recomputed, or last went through a barrier."""
+        self._producer: dict[Value, Equation] = {}
+        """The equations of the backward program so far, of which the first `_known` are in here."""
+        self._known = 0
 
     @cached_property
     def position(self) -> dict[Value, int]:
@@ -107,20 +122,21 @@ class Barriers:
         pinned, producer = self.pinned.get(region, {}), self.level.producer
         known = {v: pinned[v] for v in kept if v in pinned and v in producer and is_memory_bound(producer[v].op)}
         spread = {v: atom for v, atom in kept.items() if v not in pinned and _repeats(equation, v)}
-        return {**known, **self.pin(spread, {}, equation)} if spread else known
+        return {**known, **self.pin(spread, {}, equation, heavy=False)} if spread else known
 
     def pin(
-        self, kept: dict[Value, Atom], recomputed: dict[Value, Atom], wanted_by: LinearEquation
+        self, kept: dict[Value, Atom], recomputed: dict[Value, Atom], wanted_by: LinearEquation, heavy: bool
     ) -> dict[Value, Atom]:
         """Hold back a recomputation that starts from these values; returns what stands for each of them from now on.
 
-        What was recomputed in the round before is left alone: barriers would keep XLA from fusing it.
+        What was recomputed in the round before is left alone, and if what follows is cheap (not `heavy`), also what was
+        recomputed in the same layer: barriers would keep XLA from fusing it.
         """
         self.rounds += 1
         self.served = wanted_by
         pinned = self.pinned.setdefault(wanted_by.region, {})
         new = {value: atom for value, atom in kept.items() if value not in pinned}
-        stale = {value: atom for value, atom in recomputed.items() if self.made_in[atom] < self.rounds - 1}
+        stale = {value: atom for value, atom in recomputed.items() if self._is_stale(atom, heavy)}
         if new or stale:
             flight = {**self.settled, **self.untied, **dict.fromkeys(wanted_by.outputs)}
             after = self._tie([t for t in flight if t in self.level.cotangents], [*new.values(), *stale.values()])
@@ -130,9 +146,16 @@ class Barriers:
             self.made(stale.values())
         return {**{value: pinned[value] for value in kept}, **recomputed, **stale}
 
+    def _is_stale(self, atom: Atom, heavy: bool) -> bool:
+        """Whether a recomputed value is so old that what follows from it has to wait again."""
+        far = self.heavy - self.heavy_before[atom] > FAR
+        return (heavy or far) and self.retie_after is not None and self.made_in[atom] < self.rounds - self.retie_after
+
     def made(self, atoms: Iterable[Atom]) -> None:
         """Note what was recomputed in this round."""
+        atoms = list(atoms)
         self.made_in.update(dict.fromkeys(atoms, self.rounds))
+        self.heavy_before.update(dict.fromkeys(atoms, self.heavy))
 
     def changed(self, tangent: Value) -> None:
         """Note that there is a cotangent for `tangent`, or a new one."""
@@ -141,6 +164,7 @@ class Barriers:
     def settle(self, equation: LinearEquation) -> None:
         """Called after each linear equation: if it gave a cotangent of an input from something that was recomputed,
         what the backward program goes on with waits for it. The cotangent itself waits for nothing."""
+        self.heavy += not is_memory_bound(equation.op)
         if self.served is not equation or self.inputs.isdisjoint(equation.inputs):
             return
         cotangents = self.level.cotangents
@@ -153,16 +177,28 @@ class Barriers:
             self.untied = {t: None for t in self.untied if t not in done}
             self.settled.update(dict.fromkeys(gradients))
 
+    def _origin(self, cotangent: Value) -> Origin | None:
+        """The smaller values that a cotangent follows from."""
+        equations = self.level.builder.equations
+        self._producer.update((v, e) for e in equations[self._known :] for v in e.outputs)
+        self._known = len(equations)
+        return origin_of(cotangent, self._producer)
+
     def _consumed_next(self, tangents: Sequence[Value]) -> list[Value]:
         """Those that belong to the latest linear equations. Only a few: all in flight would make barriers grow."""
         return heapq.nlargest(AHEAD, tangents, key=lambda t: self.position.get(t, -1))
 
     def _tie(self, tangents: Sequence[Value], atoms: Sequence[Atom]) -> dict[Atom, Atom]:
         """Put the tangents' cotangents and the atoms through one barrier; returns what came out, by what went in."""
-        cotangents = self.level.cotangents
-        together = list(dict.fromkeys([*(cotangents[t] for t in tangents), *atoms]))
-        results = self.level.builder.emit(Barrier(), together, [a.type for a in together])
+        cotangents, builder = self.level.cotangents, self.level.builder
+        given = [cotangents[t] for t in tangents]
+        origins = {c: origin for c in given if (origin := self._origin(c)) is not None}
+        roots = [r for c in given for r in (origins[c].roots if c in origins else [c])]
+        together = list(dict.fromkeys([*roots, *atoms]))
+        results = builder.emit(Barrier(), together, [a.type for a in together])
         after: dict[Atom, Atom] = dict(zip(together, results, strict=True))
+        for origin in origins.values():
+            emit_again(builder, origin, after)
         for tangent in tangents:
             cotangents[tangent] = after[cotangents[tangent]]  # type: ignore[assignment]
         self.next = self._consumed_next(tangents)

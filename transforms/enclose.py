@@ -7,10 +7,11 @@ region again, so that the second derivative keeps and recomputes as the first.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from itertools import groupby
 
-from remat.ir.ops import Checkpoint
+from remat.ir.ops import Checkpoint, Op
 from remat.ir.program import Equation, Program, Value
 from remat.ir.region import Region
 from remat.ir.rewrite import Builder, with_programs
@@ -36,7 +37,7 @@ def enclosed(program: Program) -> Program:
             equations.extend(run)
         else:
             results = [v for e in run for v in e.outputs if last_use.get(v, -1) >= done]
-            equations.append(_enclose(run, region, results))
+            equations.append(as_one_equation(run, results, partial(_derived_region, region)))
     return Program(program.inputs, equations, program.outputs, program.constants, program.signature)
 
 
@@ -58,8 +59,12 @@ def _plain(equation: Equation) -> list[Equation]:
     return [Equation(op, equation.inputs, equation.outputs, equation.source)]
 
 
-def _enclose(run: Sequence[Equation], region: Region, results: Sequence[Value]) -> Equation:
-    """One equation for a run of them."""
+def _derived_region(region: Region, body: Program) -> Op:
+    return Checkpoint(body, region.policy, region.prevent_cse, region.function, derived=True)
+
+
+def as_one_equation(run: Sequence[Equation], results: Sequence[Value], op: Callable[[Program], Op]) -> Equation:
+    """One equation for a run of them, which defines `results`; `op` makes its op from the program of the run."""
     made = {v for e in run for v in e.outputs}
     read = list(dict.fromkeys(a for e in run for a in e.inputs if isinstance(a, Value) and a not in made))
     inner = {v: Value(v.type) for v in [*read, *made]}
@@ -70,6 +75,4 @@ def _enclose(run: Sequence[Equation], region: Region, results: Sequence[Value]) 
 
     equations = [inside(e) for e in run]
     body = Program([inner[v] for v in read], equations, [inner[v] for v in results])
-    return Equation(
-        Checkpoint(body, region.policy, region.prevent_cse, region.function, derived=True), read, results, UNKNOWN
-    )
+    return Equation(op(body), read, results, UNKNOWN)

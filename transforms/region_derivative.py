@@ -21,18 +21,17 @@ import jax
 from jax.interpreters import ad
 
 from remat import jax_compat
-from remat.errors import ReverseModeError
 from remat.ir.ops import Checkpoint, Name
 from remat.ir.program import Equation, Literal, Program, Value
 from remat.ir.source import UNKNOWN
 from remat.ir.types import is_differentiable
 from remat.lower import evaluate
 from remat.region_primitive import Marks, region_p
+from remat.targets.current import current_target
 from remat.trace import read_nested
-from remat.transforms.decide import decide
 from remat.transforms.linear_map import SplitMap, bind_linear, bind_program
-from remat.transforms.linearize import linearize_program
-from remat.transforms.split import Split, split
+from remat.transforms.split import Split
+from remat.transforms.two_levels import linearize_and_split
 
 
 @dataclass(frozen=True, eq=False)
@@ -104,9 +103,10 @@ def linearization(jaxpr: Any, name: str, marks: Marks, active: tuple[bool, ...])
     """The linearization of a region, from what is known about its function."""
     with _lock:
         known = _known.setdefault(jaxpr, {})
-        if (marks, active) not in known:
-            known[marks, active] = _linearization(jaxpr, name, marks, active)
-        return known[marks, active]
+        key = (marks, active, current_target().compiler)
+        if key not in known:
+            known[key] = _linearization(jaxpr, name, marks, active)
+        return known[key]
 
 
 def _linearization(jaxpr: Any, name: str, marks: Marks, active: tuple[bool, ...]) -> Linearization:
@@ -114,17 +114,12 @@ def _linearization(jaxpr: Any, name: str, marks: Marks, active: tuple[bool, ...]
     if not marks.transparent:
         program = as_region(program, marks, name)
     active = (*active, *(False for _ in closed_over))
-    linearized = linearize_program(program, active)
     count = len(program.outputs)
-    linearized.tangent_outputs[count - marks.auxiliary :] = [None] * marks.auxiliary
-    decisions = decide(linearized, warn=not marks.derived)
-    try:
-        made, backward = split(linearized, decisions, True, not marks.derived), True
-    except ReverseModeError:  # raised again if the tangents are transposed
-        made, backward = split(linearized, decisions, False), False
+    found = linearize_and_split(program, active, marks.auxiliary, not marks.derived)
+    linearized, made = found.linearized, found.split
     first, forward, places = _forward(made, name)
     has_tangent = tuple(t is not None for t in linearized.tangent_outputs)
-    linear = SplitMap.of(linearized, decisions, made, backward, marks.of_derived(jaxpr))
+    linear = SplitMap.of(linearized, found.decisions, made, found.backward, marks.of_derived(jaxpr))
     places[count:] = [_named(p, made, v) for p, v in zip(places[count:], made.residuals, strict=True)]
     return Linearization(
         [a for a, _ in closed_over], first, forward, places[:count], places[count:], linear, has_tangent

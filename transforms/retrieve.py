@@ -18,6 +18,8 @@ from remat.ir.linearized import LinearEquation
 from remat.ir.ops import Zeros
 from remat.ir.program import Atom, Equation, Literal, Value
 from remat.ir.region import Region, common_region
+from remat.ir.traits import is_memory_bound
+from remat.ir.types import size_in_bytes
 from remat.transforms.barriers import Barriers
 
 if TYPE_CHECKING:
@@ -33,6 +35,8 @@ class Retrieval:
         self.barriers = Barriers(level)
         self.recomputed: list[Equation] = []
         """The forward equations that were recomputed, in order (for inspection)."""
+        self.most_at_once = 0
+        """The most bytes that were recomputed for one equation of the backward program."""
 
     def retrieve(self, atoms: Sequence[Atom], wanted_by: LinearEquation) -> dict[Value, Atom]:
         """Make values available to the backward program; returns what stands for each of them there."""
@@ -101,6 +105,8 @@ class Retrieval:
             self.barriers.made(outputs)
             self.recomputed.append(equation)
         builder.source = source
+        bytes_made = sum(size_in_bytes(v.type) for e, _ in chain for v in e.outputs)
+        self.most_at_once = max(self.most_at_once, bytes_made)
 
     def _pin(self, chain: list[tuple[Equation, Region | None]], wanted_by: LinearEquation) -> dict[Value, Atom]:
         """Hold the recomputation back, where needed: returns what it uses in place of the kept values."""
@@ -111,6 +117,7 @@ class Retrieval:
             {value: self._lookup(value, home, wanted_by) for value, home in kept.items()},
             {value: self.live[home][value] for value, home in recomputed.items()},
             wanted_by,
+            heavy=not all(is_memory_bound(e.op) for e, _ in chain),
         )
         for value, home in recomputed.items():
             self.live[home][value] = after[value]

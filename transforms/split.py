@@ -19,9 +19,7 @@ from remat.ir.program import Atom, Program, Value
 from remat.ir.rewrite import prune
 from remat.ir.types import size_in_bytes
 from remat.jax_compat import cotangent_type
-from remat.transforms.decide import decide
 from remat.transforms.forward import forward_equations, ordered_residuals, redundant_residuals
-from remat.transforms.linearize import linearize_program
 from remat.transforms.override import warn_of_overriding
 from remat.transforms.useless import warn_of_useless_policies
 from remat.transforms.walk import Level
@@ -53,19 +51,6 @@ class Split:
     @property
     def output_count(self) -> int:
         return len(self.linearized.outputs)
-
-
-def split_program(
-    program: Program, active: Sequence[bool], backward: bool = True, differentiated: int | None = None
-) -> Split:
-    """Linearize a program with respect to its active inputs, ask the policies of its regions, and split it.
-
-    Only the first `differentiated` outputs are differentiated (None: all); the others are auxiliary.
-    """
-    linearized = linearize_program(program, active)
-    if differentiated is not None:
-        linearized.tangent_outputs[differentiated:] = [None] * (len(program.outputs) - differentiated)
-    return split(linearized, decide(linearized), backward)
 
 
 def split(linearized: Linearized, decisions: dict[Value, Decision], backward: bool = True, warn: bool = True) -> Split:

@@ -43,6 +43,7 @@ MEANINGS = {
     "offload_dots": "what dots_no_batch keeps, in host memory",
     "within": "what a policy keeps in one named scope or function",
     "scan_body": "what a policy keeps in loops, and everything outside them",
+    "segments": "what a policy keeps, and the narrow places between segments, each recomputed by itself",
     "substituting": "what a policy keeps, with a sum in place of its addend and the like",
     "balanced": "results of products, reductions, gathers; element-wise operations, casts and views are recomputed. "
     "Wins where activations, norms or dropout follow products; less where most is reductions",

@@ -10,7 +10,7 @@ from remat.ir.printer import paired_texts
 from remat.ir.types import is_differentiable
 from remat.signature import flatten_arguments
 from remat.trace import trace_arguments
-from remat.transforms.split import split_program
+from remat.transforms.two_levels import split_program
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,8 @@ from remat.ir.source import NOWHERE, Position
 from remat.ir.types import element_count, is_differentiable, short_text, size_in_bytes
 from remat.signature import flatten_arguments, function_name
 from remat.trace import trace_arguments
-from remat.transforms.split import Split, split_program
+from remat.transforms.split import Split
+from remat.transforms.two_levels import split_program
 from remat.transforms.walk import Level
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from typing import Any
 
@@ -12,7 +13,11 @@ from jax import dtypes
 
 def itemsize(type: Any) -> int:
     """Bytes of one element. A typed random key counts with the bytes of its key data."""
-    dtype = type.dtype
+    return _itemsize(type.dtype)
+
+
+@functools.lru_cache(maxsize=1024)
+def _itemsize(dtype: Any) -> int:
     if dtypes.issubdtype(dtype, jax.dtypes.extended):
         data = jax.eval_shape(jax.random.key_data, jax.ShapeDtypeStruct((), dtype))
         return math.prod(data.shape) * data.dtype.itemsize

@@ -70,6 +70,7 @@ POLICIES = st.recursive(
         | st.builds(lambda a, b: a & b, inner, inner)
         | st.builds(policies.within, SCOPES, inner)
         | st.builds(policies.scan_body, inner)
+        | st.builds(policies.segments, inner)
         | st.builds(policies.substituting, inner)
     ),
     max_leaves=6,

@@ -31,6 +31,8 @@ POLICIES = (
     "'substituting:names:a'",
     "'scan_body:dots'",
     "'scan_body:nothing'",
+    "'segments:nothing'",
+    "'segments:dots'",
     "'scan_body:names:a'",
     "'names:a'",
     "'names:a,b'",

@@ -12,7 +12,7 @@ import remat
 from remat.ir.ops import Op, Scan
 from remat.ir.program import Program
 from remat.trace import trace
-from remat.transforms.split import split_program
+from remat.transforms.two_levels import split_program
 
 
 def size(program: Program) -> int:

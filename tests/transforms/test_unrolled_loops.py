@@ -8,7 +8,7 @@ from jax import lax
 
 import remat
 from remat.ir.ops import Barrier, Scan
-from remat.transforms.split import split_program
+from remat.transforms.two_levels import split_program
 
 WEIGHTS, X = jnp.linspace(-0.5, 0.5, 6 * 9).reshape(6, 3, 3), jnp.linspace(0.0, 1.0, 6).reshape(2, 3)
 

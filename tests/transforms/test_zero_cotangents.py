@@ -16,7 +16,8 @@ import remat
 from remat.ir.ops import Cond, Scan
 from remat.testing import check_gradients
 from remat.trace import trace
-from remat.transforms.split import Split, split_program
+from remat.transforms.split import Split
+from remat.transforms.two_levels import split_program
 
 POLICIES = [None, "nothing", "dots", "everything", "burn", "balanced"]
 
@@ -108,7 +109,7 @@ def test_metrics_of_a_scan_are_not_kept() -> None:
 
     args = jnp.ones(3), jnp.ones((5, 3))
     program = trace(f)(*args)
-    found = split_program(program, [True, True], differentiated=1)
+    found = split_program(program, [True, True], auxiliary=1)
     without = split_program(trace(lambda *a: f(*a)[0])(*args), [True, True])
     assert [v.type for v in found.residuals] == [v.type for v in without.residuals]
 

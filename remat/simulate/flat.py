@@ -1,0 +1,76 @@
+"""A program as a flat list of steps over numbered buffers: calls are replaced by what they do, and values that share
+one array (a reshape and its operand) have one number."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from remat.ir.ops import Block, Call, Checkpoint, CustomRule, Op
+from remat.ir.program import Atom, Equation, Program, Value
+from remat.simulate.fusion import WITHOUT_RESULTS, Reading
+
+INLINED = (Call, Checkpoint, Block, CustomRule)
+"""Ops whose programs the compiler puts in place of the call."""
+
+NO_BUFFER = -1
+"""The number of a literal."""
+
+GIVEN = -1
+"""What makes the inputs and constants."""
+
+
+@dataclass(slots=True)
+class Step:
+    """One equation over buffers; literals among its inputs have the number `NO_BUFFER`."""
+
+    equation: Equation
+    reading: Reading
+    inputs: list[int]
+    outputs: list[int]
+
+
+@dataclass(slots=True)
+class Flat:
+    """The steps, and for each buffer the value that it was made for and the step that makes it."""
+
+    values: list[Value] = field(default_factory=list)
+    made_by: list[int] = field(default_factory=list)
+    """`GIVEN` for the first buffers, those of the inputs and constants."""
+    steps: list[Step] = field(default_factory=list)
+    outputs: list[int] = field(default_factory=list)
+
+    def new_buffer(self, value: Value, step: int) -> int:
+        self.values.append(value)
+        self.made_by.append(step)
+        return len(self.values) - 1
+
+
+def flatten(program: Program, reading: Callable[[Op], Reading]) -> Flat:
+    """Flatten a program. `reading` is the class of an op; the results of aliases have the buffers of the operands."""
+    flat = Flat()
+    env = {v: flat.new_buffer(v, GIVEN) for v in (*program.inputs, *(v for v, _ in program.constants))}
+    flat.outputs = _walk(flat, program, env, reading)
+    return flat
+
+
+def _walk(flat: Flat, program: Program, env: dict[Value, int], reading: Callable[[Op], Reading]) -> list[int]:
+    """Append the steps of a program whose inputs are in `env`; return the buffers of its outputs."""
+
+    def numbers(atoms: Sequence[Atom]) -> list[int]:
+        return [env[a] if isinstance(a, Value) else NO_BUFFER for a in atoms]
+
+    for equation in program.equations:
+        inputs, op = numbers(equation.inputs), equation.op
+        if isinstance(op, INLINED):
+            outputs = _walk(flat, op.program, dict(zip(op.program.inputs, inputs, strict=True)), reading)
+        else:
+            how, number = reading(op), len(flat.steps)
+            if how in WITHOUT_RESULTS:
+                pairs = zip(inputs, equation.outputs, strict=True)
+                outputs = [b if b != NO_BUFFER else flat.new_buffer(v, number) for b, v in pairs]
+            else:
+                outputs = [flat.new_buffer(v, number) for v in equation.outputs]
+            flat.steps.append(Step(equation, how, inputs, outputs))
+        env.update(zip(equation.outputs, outputs, strict=True))
+    return numbers(program.outputs)

@@ -1,0 +1,145 @@
+"""Cutting a program into regions: what a user does who places checkpoints by hand, done by structure.
+
+`segmented` puts a checkpoint region around each segment of straight-line code, between narrow cuts. The last segment
+stays open, since its backward begins at once, and each iteration of a loop is a region. What follows from arguments by
+cheap equations (weights that are cast or transposed before the layers) is computed inside each segment that reads it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+
+from remat.ir.ops import Op, Scan, ShardMap, Zeros
+from remat.ir.primitive_table import Retrieves
+from remat.ir.program import Equation, Program, Value
+from remat.ir.rewrite import inline_calls, prune_program, with_programs
+from remat.ir.traits import is_memory_bound, row_of
+from remat.ir.types import is_floating, size_in_bytes
+from remat.transforms.enclose import as_one_equation
+from remat.transforms.narrow_cuts import Item, Made, narrow_cuts
+
+MakeRegion = Callable[[Program], Op]
+"""From the program of a segment or of an iteration to the region around it."""
+
+
+def segmented(program: Program, region: MakeRegion) -> Program:
+    """The same program with regions around its segments and around each iteration of its loops.
+
+    **Arguments**
+
+    - `program`: straight-line code, with loops in it perhaps. Calls are inlined; `shard_map` is looked into.
+    - `region`: makes the op of a region from the program inside.
+
+    **Returns** the program without regions (calls inlined) where cutting does not pay.
+    """
+    program = inline_calls(program)
+    sunk = _follows_from_inputs(program)
+    equations = [_inner(e, region) for e in program.equations if e not in sunk]
+    if not equations:
+        return program
+    starts = narrow_cuts(_items(equations, program))
+    runs = [equations[a:b] for a, b in pairwise([*starts, len(equations)])]
+    result = list(sunk)
+    for run, read_later in zip(runs[:-1], _read_after(runs, program), strict=True):
+        results = [v for e in run for v in e.outputs if v in read_later]
+        open_run = not results or _is_alone(run[0].op)
+        result.extend(run if open_run else [as_one_equation([*_sources(run, sunk), *run], results, region)])
+    result.extend(runs[-1])
+    return prune_program(Program(program.inputs, result, program.outputs, program.constants, program.signature))
+
+
+def _inner(equation: Equation, region: MakeRegion) -> Equation:
+    """A loop with a region around each iteration; `shard_map` with segments inside."""
+    op = equation.op
+    if isinstance(op, ShardMap):
+        op = with_programs(op, [segmented(op.body, region)])
+    elif isinstance(op, Scan) and _is_alone(op):
+        results = [Value(v.type) for v in op.body.outputs]
+        iteration = Equation(region(op.body), op.body.inputs, results, equation.source)
+        op = with_programs(op, [Program(list(op.body.inputs), [iteration], list(results))])
+    return Equation(op, equation.inputs, equation.outputs, equation.source, equation.region)
+
+
+def _is_alone(op: Op) -> bool:
+    """Whether an operation is no part of a segment: a loop, whose iterations are regions already, and `shard_map`."""
+    return isinstance(op, ShardMap) or (isinstance(op, Scan) and op.length > 1)
+
+
+def _follows_from_inputs(program: Program) -> dict[Equation, None]:
+    """Equations that follow from arguments and literals by cheap ones, in order."""
+    known: set[Value] = {*program.inputs, *(v for v, _ in program.constants)}
+    found: dict[Equation, None] = {}
+    for equation in program.equations:
+        cheap = isinstance(equation.op, Zeros) or is_memory_bound(equation.op)
+        if cheap and not equation.op.effects and all(a in known for a in equation.inputs if isinstance(a, Value)):
+            known.update(equation.outputs)
+            found[equation] = None
+    return found
+
+
+def _sources(run: Sequence[Equation], sunk: dict[Equation, None]) -> list[Equation]:
+    """The cheap equations that a segment's inputs follow from, in order."""
+    producer = {v: e for e in sunk for v in e.outputs}
+    needed: set[Equation] = set()
+    stack = [a for e in run for a in e.inputs if a in producer]
+    while stack:
+        equation = producer[stack.pop()]  # type: ignore[index]
+        if equation not in needed:
+            needed.add(equation)
+            stack.extend(a for a in equation.inputs if a in producer)
+    return [e for e in sunk if e in needed]
+
+
+def _items(equations: Sequence[Equation], program: Program) -> list[Item]:
+    last: dict[Value, int] = {}
+    first_read: dict[Value, int] = {}
+    for i, equation in enumerate(equations):
+        read = row_of(equation.op).retrieves is not Retrieves.NOTHING
+        for atom in equation.inputs:
+            if isinstance(atom, Value):
+                last[atom] = i
+                if read and is_floating(atom.type):
+                    first_read.setdefault(atom, i)
+    gradients = [0] * len(equations)
+    for value in program.inputs:
+        if value in last and is_floating(value.type):
+            gradients[last[value]] += size_in_bytes(value.type)
+    last.update((a, len(equations)) for a in program.outputs if isinstance(a, Value))
+    return [
+        Item(
+            tuple(Made(size_in_bytes(v.type), last[v], first_read.get(v)) for v in e.outputs if v in last),
+            _is_alone(e.op),
+            is_memory_bound(e.op),
+            _inside(e.op),
+            _carried(e.op),
+            gradients[i],
+        )
+        for i, e in enumerate(equations)
+    ]
+
+
+def _inside(op: Op) -> int:
+    """Bytes that the backward of one iteration of a loop holds, as far as one can say without differentiating it."""
+    if not isinstance(op, Scan):
+        return 0
+    body = op.body.equations[0].op.programs[0] if _is_alone(op) else op.body
+    return sum(v.size for item in _items(body.equations, body) for v in item.made if v.first_read is not None)
+
+
+def _carried(op: Op) -> int:
+    """Bytes of what is kept of each iteration of a loop whose body is recomputed."""
+    if not isinstance(op, Scan):
+        return 0
+    carries = op.body.inputs[op.constant_count : op.constant_count + op.carry_count]
+    return op.length * sum(size_in_bytes(v.type) for v in carries)
+
+
+def _read_after(runs: Sequence[Sequence[Equation]], program: Program) -> list[set[Value]]:
+    """For each run but the last, what is read after it."""
+    read: set[Value] = {a for a in program.outputs if isinstance(a, Value)}
+    found: list[set[Value]] = []
+    for run in reversed(runs[1:]):
+        read = read | {a for e in run for a in e.inputs if isinstance(a, Value)}
+        found.append(read)
+    return found[::-1]
