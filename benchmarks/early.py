@@ -17,7 +17,8 @@ from typing import Any
 from remat.targets.hlo import parse_hlo
 from remat.targets.work import work_of
 
-LAST = "*after_optimizations-buffer-assignment-values.txt"
+ASSIGNMENT = "*after_optimizations-buffer-assignment.txt"
+PROGRAM = "*after_optimizations_after_buffer_assignment.txt"
 
 
 def figures_of(command: list[str]) -> dict[str, Any]:
@@ -30,24 +31,33 @@ def figures_of(command: list[str]) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
         process = subprocess.Popen([*command, folder], stdout=subprocess.PIPE, text=True)
         try:
-            while process.poll() is None and not list(Path(folder).glob(LAST)):
-                time.sleep(0.1)
+            sizes = before = None
+            while process.poll() is None and (sizes is None or sizes != before):  # until both are there, whole
+                time.sleep(0.3)
+                before, sizes = sizes, _sizes(Path(folder))
         finally:
             process.kill()
         printed, _ = process.communicate()
         seconds = time.perf_counter() - start
-        if list(Path(folder).glob(LAST)) and not printed.strip():
+        if _sizes(Path(folder)) is not None and not printed.strip():
             return {**read_dump(Path(folder)), "seconds": seconds}
     if not printed.strip():
         raise RuntimeError(f"the process that compiled ended with {process.returncode} and no result")
     return {"error": printed.strip(), "seconds": seconds}
 
 
+def _sizes(folder: Path) -> tuple[int, ...] | None:
+    """The sizes of the two files; None while one is missing or empty."""
+    files = [next(folder.glob(name), None) for name in (ASSIGNMENT, PROGRAM)]
+    sizes = tuple(0 if file is None else file.stat().st_size for file in files)
+    return sizes if all(sizes) else None
+
+
 def read_dump(folder: Path) -> dict[str, Any]:
     """The figures in what the compiler wrote. Memory without a color is the device's main memory."""
-    assignment = next(folder.glob("*after_optimizations-buffer-assignment.txt")).read_text()
-    sizes = re.findall(r"^allocation \d+: size (\d+), page 0, (.*):$", assignment, re.MULTILINE)
-    program = next(folder.glob("*after_optimizations_after_buffer_assignment.txt")).read_text()
+    assignment = next(folder.glob(ASSIGNMENT)).read_text()
+    sizes = re.findall(r"^allocation \d+: size (\d+), page \d+, (.*):$", assignment, re.MULTILINE)
+    program = next(folder.glob(PROGRAM)).read_text()
     return {
         "temp_bytes": sum(int(size) for size, kind in sizes if "preallocated-temp" in kind),
         "output_bytes": sum(int(size) for size, kind in sizes if "maybe-live-out" in kind),

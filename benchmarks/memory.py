@@ -5,7 +5,7 @@
 For each net, ways to compute `value_and_grad` of the same loss are compiled in one process: without checkpoint, with
 `jax.checkpoint` around the whole loss, with `jax.checkpoint` placed on every layer or loop body by hand (under the
 net's policy, under dots and under nothing), and with `remat.value_and_grad(loss, policy=...)` around the whole loss
-(also with `substituting`, `nothing` and `balanced`). Shown are:
+(also with `substituting`, `nothing`, `segments` and `balanced`). Shown are:
 
 - *kept*: bytes remat predicts to keep for the backward pass (`saved_residuals(...).new_bytes`);
 - *temp*, *output*: MiB of the compiled program, with XLA's default flags;
@@ -85,6 +85,7 @@ def remat_policies(net: Net) -> dict[str, str]:
         "remat, whole loss": net.short,
         "remat, substituting": f"substituting:{net.short}",
         **others,
+        "remat, segments": f"segments:{net.short}",
         "remat, balanced": "balanced",
     }
 
