@@ -31,7 +31,6 @@ TPU_ENVIRONMENT = {
 }
 
 
-@functools.lru_cache(maxsize=32)
 def devices_of(target: Target) -> tuple[Any, ...]:
     """The JAX devices of a target, to build a mesh of or to place argument types on.
 
@@ -43,11 +42,9 @@ def devices_of(target: Target) -> tuple[Any, ...]:
     >>> [device.platform for device in devices_of(Target.parse("cpu"))]
     ['cpu']
     """
-    if target.platform == "tpu" and target.topology:
-        return _tpu_devices(target)
-    if target.platform == "gpu" and f"gpu:{target.chip}" in CHIPS:
-        return _gpu_devices(target)
-    return _devices_here(target)
+    if not target.topology:
+        return _devices_here(target)
+    return _tpu_devices(target) if target.platform == "tpu" else _gpu_devices(target)
 
 
 def _devices_here(target: Target) -> tuple[Any, ...]:
@@ -60,6 +57,7 @@ def _devices_here(target: Target) -> tuple[Any, ...]:
     return tuple(found[: target.devices])
 
 
+@functools.lru_cache(maxsize=32)
 def _tpu_devices(target: Target) -> tuple[Any, ...]:
     if importlib.util.find_spec("libtpu") is None:
         raise TargetUnavailableError(
@@ -83,6 +81,7 @@ def _tpu_devices(target: Target) -> tuple[Any, ...]:
     return tuple(topology.devices)
 
 
+@functools.lru_cache(maxsize=32)
 def _gpu_devices(target: Target) -> tuple[Any, ...]:
     plugin = _gpu_plugin()
     if plugin is None:
@@ -92,7 +91,7 @@ def _gpu_devices(target: Target) -> tuple[Any, ...]:
         )
     try:
         topology = topologies.get_topology_desc(
-            platform="cuda", target_config=_gpu_description(plugin, target), topology=f"1x1x{target.devices}"
+            platform="cuda", target_config=_gpu_description(plugin, target), topology=target.topology
         )
     except NotImplementedError as error:
         raise TargetUnavailableError(
