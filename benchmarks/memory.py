@@ -1,60 +1,91 @@
 """Memory, work and time of one gradient step, side by side: no checkpoint, JAX whole, JAX by hand, remat whole.
 
-    python benchmarks/memory.py [--no-times] [--only TEXT] [--json FILE]
+    python benchmarks/memory.py [--target NAME] [--no-times] [--only TEXT] [--json [FILE]] [--gpu-dots triton|cublas]
 
-For each net and policy, four ways to compute `value_and_grad` of the same loss are compiled in one process: without
-checkpoint, with `jax.checkpoint` around the whole loss, with `jax.checkpoint` placed on every layer or loop body by
-hand, and with `remat.value_and_grad(loss, policy=...)` around the whole loss (also with `substituting` and `balanced`).
-Shown are:
+For each net, ways to compute `value_and_grad` of the same loss are compiled in one process: without checkpoint, with
+`jax.checkpoint` around the whole loss, with `jax.checkpoint` placed on every layer or loop body by hand (under the
+net's policy, under dots and under nothing), and with `remat.value_and_grad(loss, policy=...)` around the whole loss
+(also with `substituting`, `nothing`, `segments` and `balanced`). Shown are:
 
 - *kept*: bytes remat predicts to keep for the backward pass (`saved_residuals(...).new_bytes`);
-- *temp*, *output*: MiB of the compiled program (`memory_analysis()`), on XLA's CPU backend with default flags;
-- *dots*: GFLOP in dot products and convolutions, loop bodies multiplied by their length;
+- *temp*, *output*: MiB of the compiled program, with XLA's default flags;
+- *dots*: GFLOP in dot products and convolutions of the compiled program, loop bodies multiplied by their length;
+
+and on the CPU, where the program can be run:
+
 - *step*: median milliseconds of interleaved repetitions;
 - *difference*: the largest difference of a gradient to the one without checkpoint, relative to the gradient's maximum.
+
+`--target tpu:v5e:2x2`, `tpu:v5p:2x2x1` or `gpu:H100` compiles for that device, which need not be there
+(`pip install 'remat[tpu]'` or `'remat[gpu]'`), nets of training size in bfloat16. For a TPU each program is compiled in
+a process that ends as soon as arrays have their place (`early.py`). A real GPU chooses for each product between Triton
+and cuBLAS by timing them; `--gpu-dots` makes all of them one or the other, and the truth is between the two.
+
+`--json` without a name writes `benchmarks/memory-TARGET.json`. Rows of other nets in that file stay.
 """
 
 from __future__ import annotations
 
 import argparse
+import importlib.metadata
 import json
+import os
 import platform
 import statistics
+import sys
 import time
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 from typing import Any
+
+os.environ.setdefault("JAX_PLATFORMS", "cpu")  # the compilers for TPU and GPU load then without a device
 
 import jax
 import jax.numpy as jnp
-from nets import Net, all_nets, random_arguments
+from early import figures_of
+from nets import DOTS, NOTHING, Net, all_nets, random_arguments
+from training_nets import TRAINING_NETS
 
 import remat
-from remat.ir.costs import dot_flops
+from remat import Target
 
 MIB = 2**20
 REPETITIONS = 15
 
 
 def candidates(net: Net) -> dict[str, Callable[..., Any]]:
-    policy = getattr(jax.checkpoint_policies, net.policy)
+    """The ways to compute value and gradient, each with its name."""
     plain = net.loss(lambda layer: layer)
-    by_hand = net.loss(partial(jax.checkpoint, policy=policy))
     found = {
         "no checkpoint": jax.value_and_grad(plain),
-        "jax, whole loss": jax.value_and_grad(jax.checkpoint(plain, policy=policy)),
-        "jax, by hand": jax.value_and_grad(by_hand),
+        "jax, whole loss": jax.value_and_grad(jax.checkpoint(plain, policy=jax_policy(net.policy))),
+        "jax, by hand": by_hand(net, net.policy),
     }
+    for short, policy in (("dots", DOTS), ("nothing", NOTHING)):
+        if policy != net.policy:
+            found[f"jax, by hand {short}"] = by_hand(net, policy)
     for who, policy in remat_policies(net).items():
         found[who] = remat.value_and_grad(plain, policy=policy)
     return found
 
 
+def by_hand(net: Net, policy: str) -> Callable[..., Any]:
+    return jax.value_and_grad(net.loss(partial(jax.checkpoint, policy=jax_policy(policy))))
+
+
+def jax_policy(name: str) -> Any:
+    return getattr(jax.checkpoint_policies, name)
+
+
 def remat_policies(net: Net) -> dict[str, str]:
-    """What remat is measured with, around the whole loss: the net's policy, the same substituting, and `balanced`."""
+    """What remat is measured with, around the whole loss: the net's policy, the same substituting, and others."""
+    others = {} if net.short == "nothing" else {"remat, nothing": "nothing"}
     return {
         "remat, whole loss": net.short,
         "remat, substituting": f"substituting:{net.short}",
+        **others,
+        "remat, segments": f"segments:{net.short}",
         "remat, balanced": "balanced",
     }
 
@@ -65,7 +96,7 @@ def kept_bytes(net: Net, who: str) -> int | None:
     if policy is None:
         return None
     loss = net.loss(lambda layer: layer)
-    data = random_arguments(net.shapes[1:])
+    data = jax.tree.map(lambda t: jnp.zeros(t.shape, t.dtype), net.shapes[1:])
 
     def of_first(first: Any) -> Any:
         return loss(first, *data)
@@ -73,22 +104,52 @@ def kept_bytes(net: Net, who: str) -> int | None:
     return remat.saved_residuals(remat.checkpoint(of_first, policy=policy), net.shapes[0]).new_bytes
 
 
-def measure(net: Net, with_times: bool) -> list[dict[str, Any]]:
-    rows, compiled = [], {}
+def measure(net: Net, target: Target, compiler_options: dict[str, Any]) -> list[dict[str, Any]]:
+    """A row for each candidate, of what the compiler says; each is printed as soon as it is known."""
+    rows = []
     for who, function in candidates(net).items():
-        compiled[who] = jax.jit(function).lower(*net.shapes).compile()
-        memory = compiled[who].memory_analysis()
-        rows.append(
-            {
-                "net": net.name,
-                "policy": net.short,
-                "who": who,
-                "kept_mib": None if (kept := kept_bytes(net, who)) is None else kept / MIB,
-                "temp_mib": memory.temp_size_in_bytes / MIB,
-                "output_mib": memory.output_size_in_bytes / MIB,
-                "dot_gflop": dot_flops(remat.trace(function)(*net.shapes)) / 1e9,
-            }
-        )
+        if target.platform == "tpu":
+            place = [sys.executable, __file__, "--target", str(target), "--only", net.name, "--row", who, "--dump"]
+            figures = figures_of(place)
+        else:
+            measured = remat.measure(function, *net.shapes, target=target, compiler_options=compiler_options)
+            figures = {**json.loads(measured.to_json()), "seconds": measured.compile_seconds}
+        rows.append(row_of(net, who, figures))
+        if target.platform != "cpu":
+            print(line(rows[-1]), flush=True)
+    return rows
+
+
+def row_of(net: Net, who: str, figures: dict[str, Any]) -> dict[str, Any]:
+    flops, error = figures.get("dot_flops"), figures.get("error")
+    return {
+        "net": net.name,
+        "policy": net.short,
+        "who": who,
+        "kept_mib": in_mib(kept_bytes(net, who)),
+        "temp_mib": in_mib(figures.get("temp_bytes")),
+        "output_mib": in_mib(figures.get("output_bytes")),
+        "dot_gflop": None if flops is None else flops / 1e9,
+        "compile_s": round(figures["seconds"], 1),
+        **({} if error is None else {"error": error}),
+    }
+
+
+def compile_into(folder: str, net: Net, who: str, target: Target) -> None:
+    """Compile one candidate, and have what is decided written into a folder; print the error if it is too large."""
+    options = {"xla_dump_to": folder, "xla_dump_hlo_as_text": True}
+    measured = remat.measure(candidates(net)[who], *net.shapes, target=target, compiler_options=options)
+    if measured.error is not None:
+        print(measured.error)
+
+
+def in_mib(count: int | None) -> float | None:
+    return None if count is None else count / MIB
+
+
+def run(net: Net, rows: list[dict[str, Any]], with_times: bool) -> None:
+    """Run the candidates here, and add differences of gradients and times to their rows."""
+    compiled = {who: jax.jit(f).lower(*net.shapes).compile() for who, f in candidates(net).items()}
     arguments = random_arguments(net.shapes)
     _, reference = compiled["no checkpoint"](*arguments)
     for row in rows:
@@ -97,7 +158,6 @@ def measure(net: Net, with_times: bool) -> list[dict[str, Any]]:
     if with_times:
         for who, milliseconds in step_times(compiled, arguments).items():
             next(r for r in rows if r["who"] == who)["step_ms"] = milliseconds
-    return rows
 
 
 def largest_difference(found: Any, expected: Any) -> float:
@@ -117,36 +177,64 @@ def step_times(compiled: dict[str, Any], arguments: Any) -> dict[str, float]:
 
 
 def line(row: dict[str, Any]) -> str:
-    kept = "      -" if row["kept_mib"] is None else f"{row['kept_mib']:7.1f}"
-    step = f"{row['step_ms']:7.1f}" if "step_ms" in row else "      -"
-    return (
-        f"  {row['who']:20s} {kept} {row['temp_mib']:7.1f} {row['output_mib']:7.1f} {row['dot_gflop']:7.2f} "
-        f"{step}  {row['difference']:.0e}"
+    if "error" in row:
+        return f"  {row['who']:20s} {row['error'].splitlines()[0]}"
+
+    def cell(key: str, form: str) -> str:
+        value = row.get(key)
+        return f"{'-':>8s}" if value is None else format(value, form)
+
+    forms = {"kept_mib": "8.1f", "temp_mib": "8.1f", "output_mib": "8.1f", "dot_gflop": "8.2f", "step_ms": "8.1f"}
+    return f"  {row['who']:20s} {' '.join(cell(k, f) for k, f in forms.items())}  {cell('difference', '.0e')}"
+
+
+def versions(target: Target) -> str:
+    plugin = {"tpu": "libtpu", "gpu": "jax-cuda12-plugin"}.get(target.platform)
+    found = [] if plugin is None else [f"{plugin} {importlib.metadata.version(plugin)}"]
+    return ", ".join([f"jax {jax.__version__}, remat {remat.__version__}, Python {platform.python_version()}", *found])
+
+
+def write_json(path: Path, target: Target, rows: list[dict[str, Any]]) -> None:
+    """Write the rows, in place of those of the same nets that are there."""
+    measured = {(row["net"], row["policy"]) for row in rows}
+    old = json.loads(path.read_text())["rows"] if path.exists() else []
+    kept = [row for row in old if (row["net"], row["policy"]) not in measured]
+    device = f"cpu, {platform.machine()}" if target.platform == "cpu" else str(target)
+    path.write_text(
+        json.dumps({"versions": versions(target), "device": device, "rows": [*kept, *rows]}, indent=1) + "\n"
     )
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--no-times", action="store_true", help="compile and compare, but measure no times")
+    parser.add_argument("--target", default="cpu", help="what to compile for (default: cpu, where it is run too)")
+    parser.add_argument("--no-times", action="store_true", help="on the CPU, compile and compare, but measure no times")
     parser.add_argument("--only", default="", help="only nets whose name contains this")
-    parser.add_argument("--json", help="write the figures to this file")
+    parser.add_argument(
+        "--gpu-dots", choices=["triton", "cublas"], default="triton", help="how a GPU's products are made"
+    )
+    parser.add_argument("--row", help=argparse.SUPPRESS)
+    parser.add_argument("--dump", help=argparse.SUPPRESS)
+    parser.add_argument("--json", nargs="?", const="", help="write the figures to this file")
     options = parser.parse_args()
-    versions = f"jax {jax.__version__}, remat {remat.__version__}, Python {platform.python_version()}"
-    device = f"{jax.devices()[0].platform}, {platform.machine()}"
-    print(f"{versions}; {device}")
-    print(f"  {'':20s} {'kept':>7s} {'temp':>7s} {'output':>7s} {'dots':>7s} {'step':>7s}  difference")
-    print(f"  {'':20s} {'MiB':>7s} {'MiB':>7s} {'MiB':>7s} {'GFLOP':>7s} {'ms':>7s}")
-    rows = []
-    for net in all_nets():
-        if options.only in net.name:
-            print(f"{net.name}, policy {net.short}")
-            found = measure(net, not options.no_times)
-            rows += found
-            print("\n".join(map(line, found)), flush=True)
-    if options.json:
-        with open(options.json, "w") as file:
-            json.dump({"versions": versions, "device": device, "rows": rows}, file, indent=1)
-            file.write("\n")
+    target = Target.parse(options.target)
+    nets = [n for n in (all_nets() if target.platform == "cpu" else TRAINING_NETS) if options.only in n.name]
+    if options.dump:
+        return compile_into(options.dump, nets[0], options.row, target)
+    cublas = target.platform == "gpu" and options.gpu_dots == "cublas"
+    print(f"{versions(target)}; {target}{', products by cuBLAS' if cublas else ''}")
+    print(f"  {'':20s} {'kept':>8s} {'temp':>8s} {'output':>8s} {'dots':>8s} {'step':>8s}  difference")
+    print(f"  {'':20s} {'MiB':>8s} {'MiB':>8s} {'MiB':>8s} {'GFLOP':>8s} {'ms':>8s}")
+    name = "-".join(["memory", target.platform, *filter(None, [target.chip]), *(["cublas"] if cublas else [])])
+    file = Path(options.json or Path(__file__).with_name(f"{name}.json"))
+    for net in nets:
+        print(f"{net.name}, policy {net.short}", flush=True)
+        rows = measure(net, target, {"xla_gpu_enable_triton_gemm": False} if cublas else {})
+        if target.platform == "cpu":
+            run(net, rows, not options.no_times)
+            print("\n".join(map(line, rows)), flush=True)
+        if options.json is not None:
+            write_json(file, target, rows)
 
 
 if __name__ == "__main__":

@@ -192,7 +192,7 @@ def lstm(wrap: Wrap) -> Callable[..., Any]:
             h = jax.nn.sigmoid(o) * jnp.tanh(c)
             return (h, c), h
 
-        start = jnp.zeros((xs.shape[1], params["hidden"].shape[0]))
+        start = jnp.zeros((xs.shape[1], params["hidden"].shape[0]), xs.dtype)
         _, hs = lax.scan(wrap(step), (start, start), xs)
         return (hs**2).mean()
 

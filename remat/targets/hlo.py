@@ -52,7 +52,7 @@ class Instruction:
     @functools.cached_property
     def operands(self) -> tuple[str, ...]:
         """The names of the operands."""
-        return tuple(re.findall(r"%([\w.\-]+)", self.arguments))
+        return tuple(re.findall(r"%([\w.\-]+(?:#\d+)*)", self.arguments))
 
     def attribute(self, name: str) -> str:
         """The text of an attribute up to the next comma or closing brace; empty where there is none."""
@@ -108,6 +108,8 @@ def parse_hlo(text: str) -> Module:
             current = None
         elif " = " in line:
             instruction = _instruction(line)
+            for operand in instruction.operands:
+                _add_element(current, operand)
             current.instructions[instruction.name] = instruction
     if entry is None:
         raise ValueError("no ENTRY computation in the text of the program")
@@ -123,6 +125,30 @@ def _instruction(line: str) -> Instruction:
     name = left.removeprefix("ROOT ").lstrip("%")
     opcode = rest[end:opening].strip()
     return Instruction(name, rest[:end], opcode, rest[opening + 1 : closing], rest[closing + 1 :], is_root)
+
+
+def _add_element(computation: Computation, operand: str) -> None:
+    """Texts that a compiler writes into files have `%state#2` for an element of a tuple: an instruction of its own."""
+    source, mark, index = operand.rpartition("#")
+    if not mark or operand in computation.instructions:
+        return
+    _add_element(computation, source)
+    type = _element_types(computation.instructions[source].type)[int(index)]
+    element = Instruction(operand, type, "get-tuple-element", f"%{source}", f", index={index}", False)
+    computation.instructions[operand] = element
+
+
+def _element_types(type: str) -> list[str]:
+    """The types in the type of a tuple."""
+    inside = re.sub(r"/\*.*?\*/", "", type[1:-1])
+    depth, parts = 0, [""]
+    for character in inside:
+        depth += (character in "([{") - (character in ")]}")
+        if character == "," and depth == 0:
+            parts.append("")
+        else:
+            parts[-1] += character
+    return [part.strip() for part in parts]
 
 
 def _closing(text: str, opening: int) -> int:

@@ -23,6 +23,9 @@ from remat.targets.target import Target, as_target
 from remat.targets.topology import devices_of
 from remat.targets.work import Work, work_of
 
+# What JAX says where shardings of a function are on other devices than its arguments.
+OTHER_DEVICES = ("incompatible devices", "Memory kinds passed to jax.jit does not match")
+
 
 @dataclass(frozen=True)
 class Collectives:
@@ -225,7 +228,7 @@ def _lower(fun: Any, args: Any, kwargs: Any, target: Target, devices: tuple[Any,
         on_arrays.__name__ = arguments.function
         return jax.jit(on_arrays).lower(*placed), count
     except ValueError as error:
-        if "incompatible devices" not in str(error):
+        if not any(text in str(error) for text in OTHER_DEVICES):
             raise
         raise TargetError(
             f"{arguments.function} names devices itself, which are not those of {target}: by the mesh of a sharding "

@@ -29,7 +29,8 @@ class Target:
 
     - `name`: `cpu`, `tpu:v5e:2x2`, `gpu:H100`, `gpu:H100:8`.
     - `platform`: whose compiler it is: `cpu`, `tpu` or `gpu`. `chip`: the model, empty for the CPU.
-    - `topology`: how the chips are arranged, `2x2x1`; empty for CPUs and GPUs. `devices`: how many JAX devices.
+    - `topology`: how the chips are arranged, `2x2x1`; of GPUs: slices, hosts, and GPUs of a host. Empty where the
+      devices are those of this process. `devices`: how many JAX devices.
     - `memory_bytes`: memory of a device. `memory_bandwidth`, `host_bandwidth`: bytes/s to it, and between it and the
       host. `on_chip_bytes`: VMEM of a TPU, L2 cache of a GPU.
     - `bf16_flops`, `f32_flops`: FLOP/s of products, at JAX's default precision.
@@ -89,7 +90,7 @@ class Target:
     @classmethod
     def of_default_device(cls) -> Target:
         """The device that JAX would run on, and how many of them this process has."""
-        default = jax.config.jax_default_device
+        default = getattr(jax.config, "jax_default_device", None)
         device = jax.devices(default)[0] if isinstance(default, str) else default or jax.devices()[0]
         platform = "gpu" if device.platform in ("cuda", "rocm") else device.platform
         count = len(jax.devices(device.platform))
@@ -125,7 +126,7 @@ def _of_tpu(text: str, chip: Chip, topology: str = "") -> Target:
 
 
 def _of_gpu(chip: Chip, count: int) -> Target:
-    return _with_figures(chip, f"gpu:{chip.name}" + (f":{count}" if count > 1 else ""), "", count)
+    return _with_figures(chip, f"gpu:{chip.name}" + (f":{count}" if count > 1 else ""), f"1x1x{count}", count)
 
 
 def _with_figures(chip: Chip, name: str, topology: str, devices: int) -> Target:

@@ -21,15 +21,16 @@ from remat.targets.target import Target
 
 CUDA_PLUGINS = ("xla_cuda12", "xla_cuda13")
 
-# libtpu asks for these where it would look for a TPU; there is none, and any value is good.
+# libtpu asks for these where it would look for a TPU; there is none, and any value is good. It also lets only one
+# process of a machine have the TPUs, which compilers need not care about.
 TPU_ENVIRONMENT = {
+    "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",
     "TPU_SKIP_MDS_QUERY": "1",
     "TPU_ACCELERATOR_TYPE": "v5litepod-4",
     "TPU_WORKER_HOSTNAMES": "localhost",
 }
 
 
-@functools.lru_cache(maxsize=32)
 def devices_of(target: Target) -> tuple[Any, ...]:
     """The JAX devices of a target, to build a mesh of or to place argument types on.
 
@@ -41,11 +42,9 @@ def devices_of(target: Target) -> tuple[Any, ...]:
     >>> [device.platform for device in devices_of(Target.parse("cpu"))]
     ['cpu']
     """
-    if target.platform == "tpu" and target.topology:
-        return _tpu_devices(target)
-    if target.platform == "gpu" and f"gpu:{target.chip}" in CHIPS:
-        return _gpu_devices(target)
-    return _devices_here(target)
+    if not target.topology:
+        return _devices_here(target)
+    return _tpu_devices(target) if target.platform == "tpu" else _gpu_devices(target)
 
 
 def _devices_here(target: Target) -> tuple[Any, ...]:
@@ -58,13 +57,14 @@ def _devices_here(target: Target) -> tuple[Any, ...]:
     return tuple(found[: target.devices])
 
 
+@functools.lru_cache(maxsize=32)
 def _tpu_devices(target: Target) -> tuple[Any, ...]:
     if importlib.util.find_spec("libtpu") is None:
         raise TargetUnavailableError(
             f"compiling for {target} needs the package libtpu, the TPU compiler; no TPU is needed. Install it with: "
             "pip install 'remat[tpu]'"
         )
-    if jax.config.jax_platforms == "cpu":  # then no TPU can be in use in this process
+    if getattr(jax.config, "jax_platforms", None) == "cpu":  # then no TPU can be in use in this process
         for name, value in TPU_ENVIRONMENT.items():
             os.environ.setdefault(name, value)
     chip = CHIPS[f"tpu:{target.chip}"]
@@ -72,6 +72,8 @@ def _tpu_devices(target: Target) -> tuple[Any, ...]:
     try:
         topology = topologies.get_topology_desc(platform="tpu", topology_name=f"{kind}:{target.topology}")
     except jax.errors.JaxRuntimeError as error:
+        if "INVALID_ARGUMENT" not in str(error):
+            raise TargetUnavailableError(f"libtpu, the compiler for {target}, did not start: {error}") from error
         raise TargetError(
             f"libtpu has no chips {chip.name} arranged as {target.topology}: {_first_line(error)}. Common ones are "
             f"{'2x2, 2x4, 4x4, 4x8' if chip.layout == 2 else '2x2x1, 2x2x2, 2x2x4, 2x4x4'}."
@@ -79,6 +81,7 @@ def _tpu_devices(target: Target) -> tuple[Any, ...]:
     return tuple(topology.devices)
 
 
+@functools.lru_cache(maxsize=32)
 def _gpu_devices(target: Target) -> tuple[Any, ...]:
     plugin = _gpu_plugin()
     if plugin is None:
@@ -88,7 +91,7 @@ def _gpu_devices(target: Target) -> tuple[Any, ...]:
         )
     try:
         topology = topologies.get_topology_desc(
-            platform="cuda", target_config=_gpu_description(plugin, target), topology=f"1x1x{target.devices}"
+            platform="cuda", target_config=_gpu_description(plugin, target), topology=target.topology
         )
     except NotImplementedError as error:
         raise TargetUnavailableError(

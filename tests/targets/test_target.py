@@ -1,6 +1,7 @@
 """Targets as data: their names, what is known of them, and messages for names that there are not."""
 
 import dataclasses
+import types
 
 import jax
 import pytest
@@ -9,6 +10,7 @@ from remat import Target
 from remat.errors import ArgumentTypeError, TargetError
 from remat.targets.chips import CHIPS
 from remat.targets.current import current_target, use_target
+from remat.targets.topology import devices_of
 
 
 @pytest.mark.parametrize(
@@ -79,6 +81,24 @@ def test_default_is_what_jax_would_run_on():
     assert current_target() == target
     with jax.default_device(jax.devices()[0]):
         assert Target.of_default_device() == target
+
+
+@pytest.mark.parametrize(
+    ("platform", "kind", "name", "memory"),
+    [
+        ("gpu", "NVIDIA H100 80GB HBM3", "gpu:H100:2", 84942979072),
+        ("cuda", "NVIDIA B200", "gpu:B200:2", 191514411008),
+        ("tpu", "TPU v6 lite", "tpu:v6e:2", 32 * 2**30),
+        ("gpu", "NVIDIA RTX 9999", "gpu:NVIDIA RTX 9999", 123),  # no data sheet; the device says what it has
+    ],
+)
+def test_default_on_other_machines(monkeypatch, platform, kind, name, memory):
+    device = types.SimpleNamespace(platform=platform, device_kind=kind, memory_stats=lambda: {"bytes_limit": 123})
+    monkeypatch.setattr(jax, "devices", lambda platform=None: [device, device])
+    target = Target.of_default_device()
+    assert (target.name, target.platform, target.devices) == (name, platform.replace("cuda", "gpu"), 2)
+    assert (target.topology, target.memory_bytes, target.retie_after) == ("", memory, 12)
+    assert devices_of(target) == (device, device)
 
 
 def test_a_chosen_target_holds_inside_and_nests():

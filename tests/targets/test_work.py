@@ -180,3 +180,18 @@ def test_counters_of_loops(first, bound, step, direction, trips):
     loop = loop_of(module, module.entry, module.entry.instructions["while.1"], {})
     assert loop.trips == trips
     assert loop.constants == {2: bound}
+
+
+ELEMENTS = """\
+ENTRY %main (state: (f32[], (bf16[8,16], bf16[16,4]))) -> bf16[8,4] {
+  %state = (f32[]{:T(128)}, /*index=1*/(bf16[8,16]{1,0:T(8,128)(2,1)}, bf16[16,4]{1,0})) parameter(0)
+  ROOT %d = bf16[8,4]{1,0} dot(%state#1#0, %state#1#1), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+}
+"""
+
+
+def test_elements_of_tuples_without_an_instruction():
+    module = parse_hlo(ELEMENTS)
+    assert work_of(module).flops == 2 * 8 * 4 * 16
+    assert module.entry.instructions["state#1#1"].arrays == (Array("bf16", (16, 4)),)
+    assert module.entry.instructions["state#1"].opcode == "get-tuple-element"
