@@ -31,6 +31,9 @@ if TYPE_CHECKING:
     from remat.transforms.walk import Level
 
 
+NOT_HELD_BACK = -1
+"""The round of views that were recomputed without a barrier."""
+
 AHEAD = 4
 """How many cotangents wait for the gradient of an input."""
 
@@ -130,9 +133,9 @@ class Barriers:
             self.made(stale.values())
         return {**{value: pinned[value] for value in kept}, **recomputed, **stale}
 
-    def made(self, atoms: Iterable[Atom]) -> None:
-        """Note what was recomputed in this round."""
-        self.made_in.update(dict.fromkeys(atoms, self.rounds))
+    def made(self, atoms: Iterable[Atom], held_back: bool = True) -> None:
+        """Note what was recomputed in this round; or at any time, if it was not held back."""
+        self.made_in.update(dict.fromkeys(atoms, self.rounds if held_back else NOT_HELD_BACK))
 
     def changed(self, tangent: Value) -> None:
         """Note that there is a cotangent for `tangent`, or a new one."""
