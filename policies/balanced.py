@@ -41,7 +41,7 @@ scores of attention it means sequences of more than twice the size of a head.
 
 Measured with XLA's CPU compiler, newest jax, as temp MiB and GFLOP in products of the benchmark's nets, kept and
 recomputed (in parentheses the result's bytes over the operands'): decoder as a loop, 512 tokens (4) 166.6 at 38.65 and
-107.6 at 40.27, 256 tokens (2) 130.4 at 33.82 and 98.5 at 34.63; unrolled, 256 tokens (2) 82.1 at 33.82 and 58.1 at 34.63;
+107.6 at 40.27, 256 tokens (2) 130.4 at 33.82 and 98.5 at 34.63, unrolled 82.1 and 58.1;
 ViT (1.5) 84.4 at 20.81 and 68.4 at 21.19. Below 1, keeping the operands takes more than keeping the result."""
 
 Plan = Callable[[RegionView], dict[Value, Decision]]
