@@ -157,6 +157,19 @@ def test_views_are_pinned_where_xla_could_share_them():
     assert not barriers(split(remat.checkpoint(g, policy="dots"), MATRIX, MATRIX, VECTOR).second)
 
 
+def test_what_starts_from_views_that_did_not_wait_waits():
+    """A view of a kept value needs no barrier. A product of such views, recomputed later, would be merged with that of
+    the forward pass if they did not go through one then."""
+
+    def f(w, x):
+        view = (w @ x).reshape(2, 2, 4)
+        return jnp.einsum("bij,bik->bjk", view, jnp.sin(jnp.einsum("bij,bkj->bik", view, view))).sum()
+
+    program = split(remat.checkpoint(f, policy="dots_no_batch"), MATRIX, MATRIX).second
+    (product,) = [e for e in program.equations if e.source.is_recomputed and e.op.name == "dot_general"]
+    assert any(is_behind(program, product, e) for e in program.equations if isinstance(e.op, Barrier))
+
+
 @pytest.mark.parametrize("layout", ["chain", "branches", "one value for all"])
 def test_all_barriers_together_grow_linearly(layout):
     def f(ws, x):

@@ -33,6 +33,9 @@ if TYPE_CHECKING:
     from remat.transforms.walk import Level
 
 
+NOT_HELD_BACK = -1
+"""The round of views that were recomputed without a barrier."""
+
 AHEAD = 4
 """How many cotangents wait for the gradient of an input."""
 
@@ -147,14 +150,17 @@ class Barriers:
         return {**{value: pinned[value] for value in kept}, **recomputed, **stale}
 
     def _is_stale(self, atom: Atom, heavy: bool) -> bool:
-        """Whether a recomputed value is so old that what follows from it has to wait again."""
-        far = self.heavy - self.heavy_before[atom] > FAR
-        return (heavy or far) and self.retie_after is not None and self.made_in[atom] < self.rounds - self.retie_after
+        """Whether a recomputed value is so old that what follows from it has to wait again, or never waited."""
+        made_in = self.made_in[atom]
+        if not heavy and self.heavy - self.heavy_before[atom] <= FAR:
+            return False
+        old = self.retie_after is not None and made_in < self.rounds - self.retie_after
+        return old or made_in == NOT_HELD_BACK
 
-    def made(self, atoms: Iterable[Atom]) -> None:
-        """Note what was recomputed in this round."""
+    def made(self, atoms: Iterable[Atom], held_back: bool = True) -> None:
+        """Note what was recomputed in this round; or at any time, if it was not held back."""
         atoms = list(atoms)
-        self.made_in.update(dict.fromkeys(atoms, self.rounds))
+        self.made_in.update(dict.fromkeys(atoms, self.rounds if held_back else NOT_HELD_BACK))
         self.heavy_before.update(dict.fromkeys(atoms, self.heavy))
 
     def changed(self, tangent: Value) -> None:

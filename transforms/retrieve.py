@@ -91,7 +91,8 @@ class Retrieval:
 
     def _recompute(self, chain: list[tuple[Equation, Region | None]], wanted_by: LinearEquation) -> None:
         builder = self.level.builder
-        pinned = self._pin(chain, wanted_by)
+        held_back = self.barriers.needed(e for e, _ in chain)
+        pinned = self._pin(chain, wanted_by) if held_back else {}
         source = builder.source
         for equation, home in chain:
             inputs = [
@@ -102,16 +103,14 @@ class Retrieval:
             outputs = builder.emit(equation.op, inputs, [v.type for v in equation.outputs])
             values = self.live.setdefault(home, {})
             values.update(zip(equation.outputs, outputs, strict=True))
-            self.barriers.made(outputs)
+            self.barriers.made(outputs, held_back)
             self.recomputed.append(equation)
         builder.source = source
         bytes_made = sum(size_in_bytes(v.type) for e, _ in chain for v in e.outputs)
         self.most_at_once = max(self.most_at_once, bytes_made)
 
     def _pin(self, chain: list[tuple[Equation, Region | None]], wanted_by: LinearEquation) -> dict[Value, Atom]:
-        """Hold the recomputation back, where needed: returns what it uses in place of the kept values."""
-        if not self.barriers.needed(e for e, _ in chain):
-            return {}
+        """Hold the recomputation back: returns what it uses in place of the kept values."""
         kept, recomputed = self._roots(chain)
         after = self.barriers.pin(
             {value: self._lookup(value, home, wanted_by) for value, home in kept.items()},

@@ -195,7 +195,7 @@ def _bytes(operation: Operation, is_read: Sequence[bool]) -> tuple[float, float]
     if name == "gather":
         return float(size_in_bytes(outputs[0]) + size_in_bytes(inputs[1])), float(size_in_bytes(outputs[0]))
     if name == "dynamic_update_slice":
-        return (float(size_in_bytes(inputs[1])),) * 2
+        return float(size_in_bytes(inputs[1])), float(size_in_bytes(inputs[1]))
     if name.startswith("scatter"):
         updates, indices = size_in_bytes(inputs[2]), size_in_bytes(inputs[1])
         return float(indices + updates * (1 if name == "scatter" else 2)), float(updates)

@@ -1,4 +1,4 @@
-"""Which products `balanced` keeps: none that sum over nothing, no batched ones much larger than their operands."""
+"""Which products `balanced` keeps: none that sum over nothing, no batched ones larger than their operands."""
 
 import jax.numpy as jnp
 import pytest
@@ -42,9 +42,9 @@ def scores(q, k):
     return jnp.sin(jnp.einsum("bqd,bkd->bqk", q, k)).sum()
 
 
-@pytest.mark.parametrize(("length", "expected"), [(16, [("dot_general", "f32[2,16,16]")]), (17, [])])
-def test_batched_products_much_larger_than_their_operands(length, expected):
-    """With heads of size 2, the scores are more than four times as large as both operands from length 17 on."""
+@pytest.mark.parametrize(("length", "expected"), [(4, [("dot_general", "f32[2,4,4]")]), (5, [])])
+def test_batched_products_larger_than_their_operands(length, expected):
+    """With heads of size 2, the scores are larger than both operands together from length 5 on."""
     q = jnp.ones((2, length, 2))
     assert kept(scores, q, q) == expected
     check_gradients(scores, q, q, argnums=(0, 1), policies=["balanced"])
