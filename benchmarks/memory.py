@@ -85,7 +85,7 @@ def remat_policies(net: Net) -> dict[str, str]:
         "remat, whole loss": net.short,
         "remat, substituting": f"substituting:{net.short}",
         **others,
-        "remat, segments": f"segments:{net.short}",
+        "remat, segments": "segments:nothing",
         "remat, balanced": "balanced",
     }
 
