@@ -79,7 +79,6 @@ def test_an_unmodified_model_needs_no_more_than_one_with_regions_by_hand(differe
 def test_the_last_segment_is_not_recomputed():
     count = lambda f: str(jax.make_jaxpr(f)(layers(8), jnp.ones((64, 16)))).count("logistic")  # noqa: E731
     assert 12 <= count(remat.grad(loss, policy="segments:nothing")) <= 15
-    assert count(remat.grad(loss, policy="nothing")) == 16
 
 
 def test_casts_of_weights_are_made_in_each_segment():
