@@ -168,7 +168,7 @@ def test_timeline(targets):
     result = call("timeline", "targets_of_cli:pair", "--policy", "names:product", "--target", "gpu:H100")
     assert result.exit_code == 0, result.output
     assert "for gpu:H100" in result.stdout
-    assert "'product' of 6 iterations  targets_of_cli.py:" in result.stdout
+    assert "'product' x6 in loops  targets_of_cli.py:" in result.stdout
     assert max(map(len, result.stdout.splitlines())) <= 80
     data = json.loads(call("timeline", "targets_of_cli:thing", "--json").stdout)
     assert data["peak_bytes"] == max(data["bytes"])

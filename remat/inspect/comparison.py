@@ -12,7 +12,7 @@ from typing import Any
 
 from remat.checkpoint import resolve_policy
 from remat.decisions import Policy
-from remat.errors import ArgumentError, ArgumentTypeError, RematWarning
+from remat.errors import ArgumentError, ArgumentTypeError, RematWarning, TargetError
 from remat.inspect.planned import Loss, Planned
 from remat.inspect.residuals import residuals_of
 from remat.inspect.timeline import policy_text
@@ -196,7 +196,10 @@ class Comparison(Sequence[Row]):
         if schema != SCHEMA:
             raise ArgumentError(f"this is JSON with the schema {schema!r}, but must be {SCHEMA!r}.")
         known = {f.name for f in fields(Row)}
-        rows = [{k: tuple(v) if k == "warnings" else v for k, v in r.items() if k in known} for r in data["rows"]]
+        rows: list[dict[str, Any]] = [
+            {**{k: v for k, v in r.items() if k in known}, "warnings": tuple(r.get("warnings", ()))}
+            for r in data["rows"]
+        ]
         return cls(
             function=data["function"],
             target=data["target"],
@@ -247,7 +250,7 @@ def compare(
     **Returns** a `Comparison`, which prints as a table. What remat warns of is in its rows.
 
     **Raises** what `remat.value_and_grad` raises for bad functions, arguments and `argnums`, `TargetError` for bad
-    targets, `ArgumentTypeError` for what is no sequence of arguments or policies.
+    targets, `TargetUnavailableError` if its compiler is not installed and needed, `ArgumentTypeError` for what is no sequence of arguments or policies.
 
     >>> import jax, jax.numpy as jnp, remat
     >>> def loss(ws, x):
@@ -302,6 +305,8 @@ def _row(loss: Loss, base: Planned, given: Any, target: Target | None) -> Row:
             row = replace(row, policy=policy_text(policy))
             row = _planned(row, base if policy is None else loss.under(policy), base)
             row = row if target is None else _measured(row, loss, policy, target)
+        except TargetError:  # no policy's fault
+            raise
         except Exception as error:  # whatever it is, the other policies have their rows
             row = replace(row, error=f"{type(error).__name__}: {error}")
     texts = [str(w.message) for w in caught if issubclass(w.category, RematWarning)]

@@ -15,8 +15,14 @@ if TYPE_CHECKING:
 
 WIDTH = 80
 HEIGHT = 10
+WIDEST = 6
+"""How many columns a step has at most."""
 ROWS = 15
 """How many rows of what is alive are printed."""
+
+
+Cells = tuple[str, str, str, str, str, str]
+"""A row of the table: bytes, how many, type, steps, what it is, and where."""
 
 
 def timeline_text(timeline: Timeline) -> str:
@@ -34,25 +40,25 @@ def timeline_text(timeline: Timeline) -> str:
 
 
 def chart(live: Sequence[int], forward_steps: int, width: int = WIDTH, height: int = HEIGHT) -> list[str]:
-    """Live bytes as columns, each the most of some steps that follow one another; the peak is marked below.
-
-    A `#` is more than half full, a `.` is less.
+    """Live bytes as columns, each the most of some steps that follow one another, or one of several for a step where
+    there are few; the peak is marked below. A `#` is more than half full, a `.` is less.
     """
     top, label = max(max(live), 1), 11
     columns = min(len(live), width - label - 2)
+    wide = min((width - label - 2) // columns, WIDEST)
     ends = [len(live) * (i + 1) // columns for i in range(columns)]
     most = [max(live[a:b]) for a, b in zip([0, *ends], ends, strict=False)]
     scaled = [2 * height * m / top for m in most]
     lines = []
     for row in reversed(range(height)):
-        cells = "".join("#" if s > 2 * row + 1 else "." if s > 2 * row else " " for s in scaled)
+        cells = "".join(("#" if s > 2 * row + 1 else "." if s > 2 * row else " ") * wide for s in scaled)
         mark = bytes_text(top) if row == height - 1 else bytes_text(top / 2) if row == height // 2 - 1 else ""
         lines.append(f"{mark:>{label}} |{cells}")
     backward = sum(end <= forward_steps for end in ends)
     peak = most.index(max(most))
-    marks = "".join("^" if i == peak else "|" if i == backward else "-" for i in range(columns))
-    lines.append(f"{'0':>{label}} +{marks}")
-    lines.append(f"{'':{label}}  {_passes(backward, columns)}")
+    marks = ["^" * wide if i == peak else ("|" if i == backward else "-").ljust(wide, "-") for i in range(columns)]
+    lines.append(f"{'0':>{label}} +{''.join(marks)}")
+    lines.append(f"{'':{label}}  {_passes(backward * wide, columns * wide)}")
     return lines
 
 
@@ -79,7 +85,7 @@ def _table(alive: Sequence[Alive]) -> list[str]:
     for a in alive:
         groups.setdefault((a.type, a.bytes, a.name, a.made, a.operation, a.source, a.result is None), []).append(a)
     ordered = sorted(groups.values(), key=lambda g: -sum(a.bytes for a in g))
-    rows = [("alive then", "", "type", "steps", "what"), *map(_row, ordered[:ROWS])]
+    rows = [("alive then", "", "type", "steps", "what", ""), *map(_row, ordered[:ROWS])]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     widths[2] = min(widths[2], 24)
     lines = [_line(row, widths) for row in rows]
@@ -89,12 +95,18 @@ def _table(alive: Sequence[Alive]) -> list[str]:
     return [cut(line, WIDTH) for line in lines]
 
 
-def _row(group: Sequence[Alive]) -> tuple[str, str, str, str, str]:
-    """Bytes, how many, type, steps, and what it is."""
+def _fitting(lines: Sequence[str]) -> str:
+    """The first text that is not too wide, or else the last."""
+    return next((line for line in lines if len(line) <= WIDTH), lines[-1])
+
+
+def _row(group: Sequence[Alive]) -> Cells:
+    """The cells of a row."""
     a = group[0]
     steps = f"{min(x.since for x in group)}-{max(x.until for x in group)}"
     count = f"x {len(group)}" if len(group) > 1 else ""
-    return bytes_text(sum(x.bytes for x in group)), count, a.type, steps, _what(group)
+    where = "" if a.result else place_text(a.source)
+    return bytes_text(sum(x.bytes for x in group)), count, a.type, steps, _what(group), where
 
 
 def _what(group: Sequence[Alive]) -> str:
@@ -102,16 +114,16 @@ def _what(group: Sequence[Alive]) -> str:
     if a.result is not None:
         return a.result if len(group) == 1 else f"{a.result}, and others"
     name = f"'{a.name}'" if a.name is not None else a.operation
-    stored = f" of {a.times} iterations" if a.times > 1 else ""
+    stored = f" x{a.times} in loops" if a.times > 1 else ""
     again = ", recomputed" if a.made == "recomputed" else ""
-    where = place_text(a.source)
-    return f"{name}{stored}{again}{where and f'  {where}'}"
+    return f"{name}{stored}{again}"
 
 
-def _line(row: tuple[str, str, str, str, str], widths: Sequence[int]) -> str:
-    size, count, type, steps, what = row
+def _line(row: Cells, widths: Sequence[int]) -> str:
+    size, count, type, steps, what, where = row
     begin = f"{size:>10}  {count:<{widths[1]}}  " if widths[1] else f"{size:>10}  "
-    return f"{begin}{cut(type, widths[2]):<{widths[2]}}  {steps:>{widths[3]}}  {what}"
+    line = f"{begin}{cut(type, widths[2]):<{widths[2]}}  {steps:>{widths[3]}}  {what}  "
+    return _fitting([f"{line}{where}".rstrip(), f"{line}{where.partition(' ')[0]}"])
 
 
 def place_text(position: Position) -> str:

@@ -57,7 +57,7 @@ def test_a_failing_policy_is_a_row():
     assert "RuntimeError: mine" in rows[1].error
     assert (rows[0].peak_bytes, rows[2].error) == (None, None)
     assert "dotz failed: PolicyError" in str(rows)
-    assert str(rows[0:1][0].policy) == "dotz"
+    assert rows[0].policy == "dotz"
     assert not rows[0].front
 
 
@@ -72,6 +72,8 @@ def test_bad_calls_are_errors():
         remat.compare(loss, W[0], ["dots"])
     with pytest.raises(TypeError, match="list of policies"):
         remat.compare(loss, (W, X), "dots")
+    with pytest.raises(remat.TargetError, match="is no target"):
+        remat.compare(loss, (W, X), ["dots"], target="tpu:v99")
     with pytest.raises(TypeError, match="scalar"):
         remat.compare(lambda x: x, (X,), ["dots"])
 

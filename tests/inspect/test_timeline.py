@@ -11,6 +11,7 @@ import pytest
 import remat
 from remat.inspect.planned import Loss
 from remat.ir.costs import dot_flops
+from remat.report.timeline import chart
 from remat.simulate.live_bytes import simulate
 
 W = [jnp.ones((32, 32))] * 4
@@ -130,3 +131,30 @@ def test_many_steps():
     timeline = remat.timeline(long, X, X)
     assert len(timeline.bytes) > 3000
     assert max(map(len, str(timeline).splitlines())) <= 80
+
+
+def test_names_outlive_rounding_and_views():
+    def loss(ws, x):
+        for w in ws:
+            x = jnp.sin(remat.checkpoint_name(x @ w, "product").reshape(-1)).reshape(32, 32)
+        return x.sum().astype(jnp.float32)
+
+    shape = jax.ShapeDtypeStruct((32, 32), jnp.bfloat16)
+    timeline = remat.timeline(loss, [shape] * 4, shape, policy="names:product")
+    at_the_border = timeline.alive_at(timeline.forward_steps)
+    assert [a.type for a in at_the_border if a.name == "product" and a.made == "forward"] == ["bf16[32,32]"] * 4
+
+
+def test_chart():
+    lines = chart([1, 4, 8, 2], forward_steps=2, width=80, height=4)
+    assert [line.partition("|")[2] for line in lines[:4]] == [
+        "            ######      ",
+        "            ######      ",
+        "      ############      ",
+        "......##################",
+    ]
+    assert lines[4].endswith("+------------^^^^^^------")
+    assert lines[5].split() == ["forward", "backward"]
+    many = chart(range(10_000), forward_steps=5_000)
+    assert max(map(len, many)) <= 80
+    assert many[-2].rstrip()[-1] == "^"
