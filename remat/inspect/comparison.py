@@ -12,7 +12,7 @@ from typing import Any
 
 from remat.checkpoint import resolve_policy
 from remat.decisions import Policy
-from remat.errors import ArgumentError, ArgumentTypeError, RematWarning, TargetError
+from remat.errors import ArgumentError, ArgumentTypeError, RematWarning, TargetError, TargetUnavailableError
 from remat.inspect.planned import Loss, Planned
 from remat.inspect.residuals import residuals_of
 from remat.inspect.timeline import policy_text
@@ -250,7 +250,8 @@ def compare(
     **Returns** a `Comparison`, which prints as a table. What remat warns of is in its rows.
 
     **Raises** what `remat.value_and_grad` raises for bad functions, arguments and `argnums`, `TargetError` for bad
-    targets, `TargetUnavailableError` if its compiler is not installed and needed, `ArgumentTypeError` for what is no sequence of arguments or policies.
+    targets, `TargetUnavailableError` for one whose compiler is not installed if programs are compiled, and
+    `ArgumentTypeError` for what is no sequence of arguments or policies.
 
     >>> import jax, jax.numpy as jnp, remat
     >>> def loss(ws, x):
@@ -305,7 +306,7 @@ def _row(loss: Loss, base: Planned, given: Any, target: Target | None) -> Row:
             row = replace(row, policy=policy_text(policy))
             row = _planned(row, base if policy is None else loss.under(policy), base)
             row = row if target is None else _measured(row, loss, policy, target)
-        except TargetError:  # no policy's fault
+        except (TargetError, TargetUnavailableError):  # no policy's fault
             raise
         except Exception as error:  # whatever it is, the other policies have their rows
             row = replace(row, error=f"{type(error).__name__}: {error}")

@@ -67,6 +67,15 @@ def test_warnings_stand_in_the_row():
     assert "produkt" in str(rows).partition("* is on the front")[2]
 
 
+def test_a_compiler_that_is_not_there_is_no_fault_of_a_policy(monkeypatch):
+    def unavailable(*args, **kwargs):
+        raise remat.TargetUnavailableError("not installed")
+
+    monkeypatch.setattr("remat.inspect.comparison.measure", unavailable)
+    with pytest.raises(remat.TargetUnavailableError):
+        compared("dots", measure=True)
+
+
 def test_bad_calls_are_errors():
     with pytest.raises(TypeError, match="one tuple"):
         remat.compare(loss, W[0], ["dots"])
