@@ -25,6 +25,8 @@ from remat.errors import TargetError as TargetError
 from remat.errors import TargetUnavailableError as TargetUnavailableError
 from remat.errors import UnknownNameWarning as UnknownNameWarning
 from remat.errors import UselessPolicyWarning as UselessPolicyWarning
+from remat.inspect.comparison import Comparison as Comparison
+from remat.inspect.comparison import compare as compare
 from remat.inspect.requirements import Requirements as Requirements
 from remat.inspect.requirements import requirements as requirements
 from remat.inspect.residuals import Residual as Residual
@@ -32,6 +34,8 @@ from remat.inspect.residuals import Residuals as Residuals
 from remat.inspect.residuals import saved_residuals as saved_residuals
 from remat.inspect.retrieval_log import RetrievalLog as RetrievalLog
 from remat.inspect.retrieval_log import retrieval_log as retrieval_log
+from remat.inspect.timeline import Timeline as Timeline
+from remat.inspect.timeline import timeline as timeline
 from remat.ir.program import Program as Program
 from remat.lower import lower as lower
 from remat.recursive import recursive_checkpoint as recursive_checkpoint

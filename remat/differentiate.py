@@ -39,7 +39,7 @@ def differentiated_as_region(
         return flat if policy is None else jax.checkpoint(flat, policy=jax_policy(policy))
 
     def traced(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        arguments = flatten_arguments(fun, args, kwargs, _is_not_a_size)
+        arguments = flatten_arguments(fun, args, kwargs, is_not_a_size)
         token = values_at_hand.set(True)
         try:
             return Call(fun, marks, with_jax, None, has_aux)(arguments)
@@ -81,7 +81,7 @@ def without_settings(fun: Callable[..., Any], args: tuple[Any, ...]) -> Argument
     return flatten_arguments(fun, args, {}).with_static(numbers_in_modules((args, {})))
 
 
-def _is_not_a_size(leaf: Any) -> bool:
+def is_not_a_size(leaf: Any) -> bool:
     """Python integers that are not differentiated may be sizes and exponents, and stay what they are."""
     return is_traced(leaf) and not (isinstance(leaf, int) and not isinstance(leaf, np.generic))
 

@@ -164,6 +164,39 @@ def test_policies_lists_forms_that_parse():
     assert {"everything", "dots", "dots_no_batch", "nothing", "names:a,b"} <= set(policy_forms())
 
 
+def test_timeline(targets):
+    result = call("timeline", "targets_of_cli:pair", "--policy", "names:product", "--target", "gpu:H100")
+    assert result.exit_code == 0, result.output
+    assert "for gpu:H100" in result.stdout
+    assert "'product' x6 in loops  targets_of_cli.py:" in result.stdout
+    assert max(map(len, result.stdout.splitlines())) <= 80
+    data = json.loads(call("timeline", "targets_of_cli:thing", "--json").stdout)
+    assert data["peak_bytes"] == max(data["bytes"])
+
+
+def test_compare(targets, tmp_path):
+    file = tmp_path / "new.json"
+    options = ["--policies", "none", "nothing", "names:product", "--fits", "1GiB", "--json", str(file)]
+    result = call("compare", "targets_of_cli:pair", *options)
+    assert result.exit_code == 0, result.output
+    assert max(map(len, result.stdout.splitlines())) <= 80
+    assert "3 of 3 policies fit into 1.0 GiB" in result.stdout
+    data = json.loads(file.read_text())
+    assert [row["policy"] for row in data["rows"]] == ["none", "nothing", "names:product"]
+    assert call("compare", "targets_of_cli:pair", "--policies", "nothing", "--fits", "1KiB").exit_code == 1
+
+    same = call("compare", "targets_of_cli:pair", "--policies", "nothing", "--against", str(file))
+    assert (same.exit_code, "no policy takes more or less" in same.stdout) == (0, True)
+    for row in data["rows"]:
+        row["peak_bytes"] = int(row["peak_bytes"] / 1.03)
+    file.write_text(json.dumps(data))
+    worse = call("compare", "targets_of_cli:pair", "--policies", "nothing", "--against", str(file))
+    assert (worse.exit_code, "worse" in worse.stdout) == (1, True)
+    file.write_text("{}")
+    assert call("compare", "targets_of_cli:pair", "--against", str(file)).exit_code == 2
+    assert call("compare", "targets_of_cli:pair", "--policies", "dotz").exit_code == 2
+
+
 def test_demo_prints_and_writes_json(tmp_path, monkeypatch):
     monkeypatch.setattr(run, "COMPARED", ("everything",))
     monkeypatch.setattr(run, "SIZES", Sizes(context=8, width=8, heads=2, layers=2, hidden=16, batch=2))
@@ -185,7 +218,7 @@ def test_demo_options_are_checked_first(tmp_path):
 def test_help_and_version():
     assert call("--version").stdout == f"remat, version {remat.__version__}\n"
     text = call("--help").stdout
-    assert all(verb in text for verb in ("demo", "saved", "policies"))
+    assert all(verb in text for verb in ("demo", "saved", "timeline", "compare", "policies"))
     assert "module:attribute" in call("saved", "--help").stdout
     assert call("unknown").exit_code == 2
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import importlib
 import inspect
@@ -13,11 +14,17 @@ from typing import Any
 import click
 import jax
 
+from remat.targets.target import Target
 
-def use_the_cpu() -> None:
-    """Keep JAX from looking for devices that nothing is run on, unless the user named a platform."""
+
+def use_the_cpu(target: Target | None = None) -> None:
+    """Keep JAX from looking for devices that nothing is run on, unless the user named a platform. For a target of
+    several CPUs, have as many."""
     if not getattr(jax.config, "jax_platforms", None):
         jax.config.update("jax_platforms", "cpu")
+    if target is not None and target.platform == "cpu" and target.devices > 1:
+        with contextlib.suppress(RuntimeError):  # JAX is in use already; measure says so if there are too few
+            jax.config.update("jax_num_cpu_devices", target.devices)
 
 
 def load_example(target: str, hint: str) -> tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]:

@@ -8,10 +8,12 @@ from typing import Any
 import click
 
 from remat import __version__
+from remat.cli.compare import compare
 from remat.cli.demo import demo
 from remat.cli.measure import measure
 from remat.cli.policies import policies
 from remat.cli.saved import saved
+from remat.cli.timeline import timeline
 from remat.errors import RematError, RematWarning
 
 
@@ -41,5 +43,5 @@ def main() -> None:
     """Gradient checkpointing for JAX that says what it keeps."""
 
 
-for command in (demo, saved, measure, policies):
+for command in (demo, saved, timeline, compare, measure, policies):
     main.add_command(command)

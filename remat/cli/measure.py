@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
-
 import click
-import jax
 
 from remat.cli.example import load_example, use_the_cpu
 from remat.cli.parameters import PolicyText, TargetText
@@ -32,10 +29,7 @@ def measure(example: str, target: Target, policy: Policy | None, as_json: bool) 
     Targets: cpu, cpu:8, tpu:v5e:2x2, tpu:v5p:2x2x1, gpu:H100, gpu:A100-80GB:8. A TPU's compiler comes with
     pip install 'remat[tpu]', a GPU's with pip install 'remat[gpu]'. Nothing is run on a device.
     """
-    use_the_cpu()
-    if target.platform == "cpu" and target.devices > 1:
-        with contextlib.suppress(RuntimeError):  # JAX is in use already; measure says so if there are too few
-            jax.config.update("jax_num_cpu_devices", target.devices)
+    use_the_cpu(target)
     fun, args, kwargs = load_example(example, "EXAMPLE")
     measured = measure_function(fun, *args, target=target, policy=policy, **kwargs)
     click.echo(measured.to_json() if as_json else str(measured))

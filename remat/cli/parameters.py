@@ -10,6 +10,7 @@ from remat.decisions import Policy
 from remat.errors import RematError
 from remat.policies.parse import parse
 from remat.targets.target import Target
+from remat.units import parse_bytes
 
 
 class PolicyText(click.ParamType):
@@ -22,6 +23,25 @@ class PolicyText(click.ParamType):
             return parse(value)
         except RematError as error:
             self.fail(f"{error} See: remat policies", param, ctx)
+
+
+class PolicyOrNone(PolicyText):
+    """The same, or `none`, which is None: `convert` is never asked about None itself, so it returns the word."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        return value if value == "none" else super().convert(value, param, ctx)
+
+
+class Size(click.ParamType):
+    """A number of bytes, such as `16GiB`."""
+
+    name = "size"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        try:
+            return parse_bytes(value)
+        except RematError as error:
+            self.fail(str(error), param, ctx)
 
 
 class TargetText(click.ParamType):

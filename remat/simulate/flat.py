@@ -5,8 +5,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
-from remat.ir.ops import Block, Call, Checkpoint, CustomRule, Op
+from remat.ir.ops import Block, Call, Checkpoint, CustomRule, Name, Op, ToMemory
 from remat.ir.program import Atom, Equation, Program, Value
 from remat.simulate.fusion import WITHOUT_RESULTS, Reading
 
@@ -39,6 +40,8 @@ class Flat:
     """`GIVEN` for the first buffers, those of the inputs and constants."""
     steps: list[Step] = field(default_factory=list)
     outputs: list[int] = field(default_factory=list)
+    names: dict[int, Any] = field(default_factory=dict)
+    """What `checkpoint_name` called the values in a buffer."""
 
     def new_buffer(self, value: Value, step: int) -> int:
         self.values.append(value)
@@ -72,5 +75,19 @@ def _walk(flat: Flat, program: Program, env: dict[Value, int], reading: Callable
             else:
                 outputs = [flat.new_buffer(v, number) for v in equation.outputs]
             flat.steps.append(Step(equation, how, inputs, outputs))
+            _note_name(flat, op, inputs, outputs)
         env.update(zip(equation.outputs, outputs, strict=True))
     return numbers(program.outputs)
+
+
+def _note_name(flat: Flat, op: Op, inputs: list[int], outputs: list[int]) -> None:
+    """A name holds for the buffer that it is given to, and for what that is rounded or moved to."""
+    if isinstance(op, Name):
+        flat.names[outputs[0]] = op.tag
+    elif (isinstance(op, ToMemory) or op.name == "reduce_precision") and inputs[0] in flat.names:
+        flat.names[outputs[0]] = flat.names[inputs[0]]
+
+
+def step_count(program: Program) -> int:
+    """How many steps a program has once it is flat."""
+    return sum(step_count(e.op.program) if isinstance(e.op, INLINED) else 1 for e in program.equations)

@@ -9,14 +9,14 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 from itertools import accumulate
-from typing import Any
+from typing import Any, NamedTuple
 
 from remat.ir.ops import Cond, Op, Scan, ShardMap, While
 from remat.ir.program import Program
-from remat.ir.source import UNKNOWN
-from remat.ir.types import size_in_bytes
+from remat.ir.source import UNKNOWN, Source
+from remat.ir.types import element_count, size_in_bytes
 from remat.jax_compat import is_on_host
-from remat.simulate.flat import NO_BUFFER, Step, flatten
+from remat.simulate.flat import GIVEN, NO_BUFFER, Step, flatten
 from remat.simulate.fusion import INSIDE_READERS, WITHOUT_RESULTS, Reading, copied_operands, reading_of
 from remat.simulate.timeline import Array, Nested, Timeline
 
@@ -41,6 +41,15 @@ class Loop:
 NO_LOOP = Loop()
 
 
+class Origin(NamedTuple):
+    """Where what is in a buffer comes from, in words for people: see `Array`."""
+
+    source: Source
+    operation: str
+    name: Any = None
+    times: int = 1
+
+
 class Level:
     """Buffers and steps are numbers; see `remat.simulate.flat`."""
 
@@ -58,7 +67,8 @@ class Level:
         """The first and the last step that need a buffer as an array."""
         self.lives: dict[int, list[int]] = {}
         """For each array of this level, the first and the last step that it is alive at."""
-        self.made_by: dict[int, Step] = {}
+        self.stored: dict[int, Origin] = {}
+        """For the arrays that loops store values in, where these come from."""
         self.replaceable: dict[int, list[int]] = {}
         """The buffers that one may take the place of; for those that are no arrays, what is made of it may."""
         self.copies: list[Array] = []
@@ -138,7 +148,6 @@ class Level:
             begins = self._run_nested(i, step.equation.op)
             for buffer in step.outputs:
                 self.lives[buffer] = [begins, max(self.last_read[buffer], i)]
-                self.made_by[buffer] = step
                 self._replace(i, buffer, replaceable)
             if step.reading is Reading.OPAQUE and self.fused:
                 self._copy_operands(i, step)
@@ -167,17 +176,17 @@ class Level:
             buffer = step.inputs[position]
             if buffer != NO_BUFFER:
                 value = self.flat.values[buffer]
-                self.copies.append(Array(value, self._size(buffer), i, i, step.equation.source))
+                self.copies.append(Array(value, self._size(buffer), i, i, step.equation.source, "copy"))
 
     # The result.
 
     def _arrays(self) -> list[Array]:
         values, found, over_carries = self.flat.values, [], self._over_carries()
-        end = len(self.steps) - 1
+        end, positions = len(self.steps) - 1, {b: p for p, b in enumerate(self.flat.outputs)}
         for buffer, (since, until) in self.lives.items():
             size, until = self._size(buffer), min(until, end)
             if size and since <= until and buffer not in over_carries:
-                found.append(Array(values[buffer], size, since, until, self.made_by[buffer].equation.source))
+                found.append(Array(values[buffer], size, since, until, *self.origin(buffer), positions.get(buffer)))
         return [*found, *self.copies, *self._slices()]
 
     def _slices(self) -> list[Array]:
@@ -188,8 +197,18 @@ class Level:
             since, until = self.array_reads.get(buffer, (0, NEVER)) if self.fused else life
             until = min(until, len(self.steps) - 1)
             if since <= until:
-                found.append(Array(self.flat.values[buffer], self._size(buffer), since, until, UNKNOWN))
+                found.append(Array(self.flat.values[buffer], self._size(buffer), since, until, UNKNOWN, "slice"))
         return found
+
+    def origin(self, buffer: int) -> Origin:
+        """Where what is in a buffer comes from."""
+        if buffer in self.stored:
+            return self.stored[buffer]
+        made, name = self.flat.made_by[buffer], self.flat.names.get(buffer)
+        if made == GIVEN:
+            return Origin(UNKNOWN, "carry", name)
+        equation = self.steps[made].equation
+        return Origin(equation.source, equation.op.name, name)
 
     def _size(self, buffer: int) -> int:
         return device_bytes(self.flat.values[buffer].type)
@@ -213,7 +232,9 @@ class Level:
         if isinstance(op, Scan):
             k, c = op.constant_count, op.carry_count
             stored, slices = range(c, len(op.body.outputs)), range(k + c, len(op.body.inputs))
-            self._nest(i, [self._inner(op.body, Loop({j: k + j for j in range(c)}, slices, stored))])
+            body = Level(op.body, self.fused, Loop({j: k + j for j in range(c)}, slices, stored))
+            self._nest(i, [body.timeline()])
+            self._note_stored(self.steps[i], body)
             return i
         if isinstance(op, While):
             carries = {j: op.body_constants + j for j in range(len(op.body.outputs))}
@@ -223,6 +244,15 @@ class Level:
             self._nest(i, [self._inner(p) for p in op.programs], devices(op) if isinstance(op, ShardMap) else 1)
             return i + 1
         return i
+
+    def _note_stored(self, step: Step, body: Level) -> None:
+        length = element_count((step.equation.op.length,))  # pyright: ignore[reportAttributeAccessIssue]
+        for position in body.loop.stored:
+            inner = body.flat.outputs[position]
+            if inner != NO_BUFFER:
+                found = body.origin(inner)
+                source = found.source if found.source.text else step.equation.source
+                self.stored[step.outputs[position]] = found._replace(source=source, times=found.times * length)
 
     def _inner(self, program: Program, loop: Loop = NO_LOOP) -> Timeline:
         return Level(program, self.fused, loop).timeline()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from remat.ir.program import Equation, Value
 from remat.ir.source import Source
@@ -21,7 +21,15 @@ class Array(NamedTuple):
     since: int
     until: int
     source: Source
-    """Where the equation was written that makes it."""
+    """Where the equation was written that makes it; of what a loop stores, the one in its body."""
+    operation: str = ""
+    """What that equation does."""
+    name: Any = None
+    """From `checkpoint_name`."""
+    times: int = 1
+    """How many values it holds: one for each iteration of the loops that store them."""
+    output: int | None = None
+    """Which output of the program it is, if any."""
 
 
 class Nested(NamedTuple):
@@ -72,7 +80,7 @@ class Timeline:
         inner = self.nested.get(step)
         if inner is not None:
             alive = inner.timeline.alive_at(inner.timeline.peak_step)
-            found.extend(a._replace(bytes=a.bytes * inner.times, since=step, until=step) for a in alive)
+            found.extend(a._replace(bytes=a.bytes * inner.times, since=step, until=step, output=None) for a in alive)
         return sorted(found, key=lambda a: -a.bytes)
 
     def __str__(self) -> str:

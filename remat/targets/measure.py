@@ -151,7 +151,7 @@ def measure(
     if policy is not None:
         text = str(resolve_policy(policy))
         fun = value_and_grad(fun, policy=policy)
-    with _made_for(chosen), _mesh_of(chosen, devices):
+    with made_for(chosen), _mesh_of(chosen, devices):
         lowered, count = _lower(fun, args, kwargs, chosen, devices)
     start = time.perf_counter()
     error, compiled = None, None
@@ -181,7 +181,7 @@ def measure(
 
 
 @contextlib.contextmanager
-def _made_for(target: Target) -> Iterator[None]:
+def made_for(target: Target) -> Iterator[None]:
     """`use_target`, and no jaxpr that JAX kept is used for another compiler than it was made for."""
     same = target.compiler == current_target().compiler
     if not same:

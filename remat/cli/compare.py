@@ -1,0 +1,86 @@
+"""`remat compare`: policies side by side, and against an older comparison."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from remat.cli.example import load_example, use_the_cpu
+from remat.cli.parameters import PolicyOrNone, Size, TargetText
+from remat.errors import ArgumentError
+from remat.inspect.comparison import POLICIES, Comparison
+from remat.inspect.comparison import compare as compare_policies
+from remat.targets.target import Target
+
+
+class SeveralValues(click.Command):
+    """A command in which `--policies a b c` is the same as `--policies a --policies b --policies c`."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        spread, inside, fresh = [], False, False
+        for arg in args:
+            if arg.startswith("-"):
+                inside = fresh = arg == "--policies"
+            elif inside and not fresh:
+                spread.append("--policies")
+            else:
+                fresh = False
+            spread.append(arg)
+        return super().parse_args(ctx, spread)
+
+
+@click.command(cls=SeveralValues)
+@click.argument("example")
+@click.option("--policies", multiple=True, type=PolicyOrNone(), metavar="POLICY...",
+              help="What to compare, separated by spaces; none is no policy.  "
+              f"[default: {' '.join(p or 'none' for p in POLICIES)}]")  # fmt: skip
+@click.option("--target", type=TargetText(), default="cpu", show_default=True, help="Whose compiler it is for.")
+@click.option("--measure", is_flag=True, help="Compile for the target, too.")
+@click.option("--fits", type=Size(), help="Say which fit into so much memory, such as 16GiB; status 1 if none does.")
+@click.option("--json", "file", type=click.Path(path_type=Path, dir_okay=False), help="Write the figures to this file.")
+@click.option("--against", type=click.Path(path_type=Path, exists=True, dir_okay=False),
+              help="A file of figures to hold them against; status 1 if a policy takes over 2 % more.")  # fmt: skip
+@click.pass_context
+def compare(
+    ctx: click.Context,
+    example: str,
+    policies: tuple[Any, ...],
+    target: Target,
+    measure: bool,
+    fits: int | None,
+    file: Path | None,
+    against: Path | None,
+) -> None:
+    """Show what several policies keep, recompute and take.
+
+    EXAMPLE is module:attribute, as for `remat saved`, and stands before the options. It is a loss; its value and
+    gradient with respect to the first argument are simulated, and with --measure compiled. A policy that fails does not
+    stop the others.
+    """
+    old = None if against is None else _read(against)
+    use_the_cpu(target)
+    fun, args, kwargs = load_example(example, "EXAMPLE")
+    chosen = [None if p == "none" else p for p in policies or POLICIES]
+    found = compare_policies(fun, args, chosen, kwargs=kwargs, target=target, measure=measure)
+    changes = [] if old is None else found.against(old)
+    if file is not None:
+        file.write_text(found.to_json() + "\n")
+    click.echo(found)
+    failed = any(c.worse for c in changes)
+    if old is not None:
+        lines = [str(c) for c in changes] or ["no policy takes more or less than before"]
+        click.echo("\n".join(["", f"against {against}:", *(f"  {line}" for line in lines)]))
+    if fits is not None:
+        answer = found.fits(fits)
+        click.echo(f"\n{answer}")
+        failed = failed or not answer
+    ctx.exit(1 if failed else 0)
+
+
+def _read(path: Path) -> Comparison:
+    try:
+        return Comparison.from_json(path.read_text())
+    except ArgumentError as error:
+        raise click.BadParameter(f"{path}: {error}", param_hint="--against") from None

@@ -1,0 +1,95 @@
+"""A loss with its arguments, and what differentiating it under a policy would run: two programs, from types alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from jax.tree_util import tree_flatten_with_path
+
+from remat.autodiff import value_and_grad
+from remat.checkpoint import checkpoint
+from remat.decisions import Policy
+from remat.differentiate import is_not_a_size
+from remat.gradient_checks import check_argnums, check_input, check_result, choose_arguments
+from remat.ir.program import Program
+from remat.signature import check_callable, flatten_arguments, function_name
+from remat.simulate.level import device_bytes
+from remat.trace import flat_like, trace_arguments
+from remat.transforms.differentiate_program import split_program
+from remat.transforms.split import Split
+
+
+@dataclass(frozen=True, eq=False)
+class Loss:
+    """A function of arrays, `fun(*leaves)`, that returns a scalar; `active` are the leaves that are differentiated.
+
+    Python integers, flags and other settings among the arguments are what they are, as for `remat.grad`.
+    """
+
+    function: str
+    fun: Callable[..., Any]
+    leaves: list[Any]
+    names: tuple[str, ...]
+    active: tuple[int, ...]
+
+    @classmethod
+    def of(
+        cls,
+        caller: str,
+        fun: Callable[..., Any],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        argnums: int | Sequence[int],
+    ) -> Loss:
+        """**Raises** what `remat.value_and_grad` raises for bad functions, arguments and `argnums`."""
+        check_callable(fun, caller)
+        chosen = choose_arguments(fun, check_argnums(argnums)[0], args, kwargs)
+        for i in chosen:
+            check_input(fun, i, args, holomorphic=False, allow_int=False)
+        arguments = flatten_arguments(fun, args, kwargs, is_not_a_size)
+        paths = [path for path, _ in tree_flatten_with_path((args, kwargs))[0]]
+        traced = [path for i, path in enumerate(paths) if i not in arguments.structure.statics]
+        active = tuple(i for i, path in enumerate(traced) if path[0].idx == 0 and path[1].idx in chosen)
+
+        def on_leaves(*leaves: Any) -> Any:
+            args, kwargs = arguments.rebuild(leaves)
+            out = fun(*args, **kwargs)
+            check_result(fun, out, holomorphic=False)
+            return out
+
+        flat_like(on_leaves, fun)
+        return cls(function_name(fun), on_leaves, arguments.leaves, arguments.names, active)
+
+    def under(self, policy: Policy | None) -> Planned:
+        """What runs for its value and gradient under a policy; None keeps what JAX keeps."""
+        fun = self.fun if policy is None else checkpoint(self.fun, policy=policy)
+        program = trace_arguments(fun, flatten_arguments(fun, tuple(self.leaves), {}))
+        split = split_program(program, [i in self.active for i in range(len(self.leaves))])
+        return Planned(self, program, split)
+
+    def gradient(self, policy: Policy | None) -> Callable[..., Any]:
+        """The function of the leaves that is meant: its value and gradient."""
+        return value_and_grad(self.fun, self.active, policy=policy)
+
+
+@dataclass(frozen=True, eq=False)
+class Planned:
+    """`program`: the loss, as one region if there is a policy. `split`: its forward and its backward program."""
+
+    loss: Loss
+    program: Program
+    split: Split
+
+    @property
+    def argument_bytes(self) -> int:
+        """What the caller holds: arguments, and arrays that the function closes over."""
+        types = [*self.program.input_types, *(v.type for v, _ in self.program.constants)]
+        return sum(map(device_bytes, types))
+
+    @property
+    def result_names(self) -> list[str]:
+        """What the outputs of both programs are, one after the other."""
+        returned = [n for n, r in zip(self.loss.names, self.split.returned, strict=False) if r]
+        return ["the value", *(f"gradient of {n}" for n in returned)]

@@ -1,0 +1,109 @@
+"""A comparison as a table of at most 80 columns, and the sentences that close it."""
+
+from __future__ import annotations
+
+import textwrap
+from typing import TYPE_CHECKING
+
+from remat.report.measurement import count_text
+from remat.units import bytes_text
+
+if TYPE_CHECKING:
+    from remat.inspect.comparison import Change, Comparison, Fit, Row
+
+WIDTH = 80
+
+
+def comparison_text(comparison: Comparison) -> str:
+    """One line for each policy; those that failed, and what was warned of, below."""
+    held = f"arguments {bytes_text(comparison.argument_bytes)}"
+    lines = _wrapped(f"{comparison.function}, value and gradient, for {comparison.target}; {held}")
+    lines += ["", *_table(comparison), "", *_wrapped(_figures(comparison))]
+    for row in comparison:
+        if row.error is not None:
+            lines += _wrapped(f"{row.policy} failed: {_short(row.error)}")
+        for text in row.warnings:
+            lines += _wrapped(f"{row.policy}: {text}")
+    return "\n".join(line.rstrip() for line in lines)
+
+
+def _figures(comparison: Comparison) -> str:
+    front = "* is on the front: no other row needs less memory without recomputing more, or the reverse. "
+    if comparison.measured:
+        return f"{front}Measured bytes are temporaries and results as compiled; all else is from the program."
+    return f"{front}All figures are from the program; peaks are simulated, not measured."
+
+
+def _table(comparison: Comparison) -> list[str]:
+    rows = comparison.rows
+    columns = [("kept", [_size(r.kept_bytes) for r in rows])]
+    if any(r.host_bytes for r in rows):
+        columns.append(("host", [_size(r.host_bytes) if r.host_bytes else "-" for r in rows]))
+    columns.append(("recomputed", [_flops(r.recomputed_flops) for r in rows]))
+    columns.append(("simulated", [_size(r.peak_bytes) for r in rows]))
+    if comparison.measured:
+        columns.append(("measured", [_size(r.live_bytes) for r in rows]))
+    widths = [max(len(title), *map(len, cells), 0) for title, cells in columns]
+    first = min(max(map(len, ["policy", *(r.policy for r in rows)])), WIDTH - sum(widths) - 2 * len(widths) - 2)
+    titles = "".join(f"  {title:>{w}}" for (title, _), w in zip(columns, widths, strict=True))
+    lines = [f"{'policy':<{first}}{titles}"]
+    for i, row in enumerate(rows):
+        cells = [f"  {column[i]:>{w}}" for (_, column), w in zip(columns, widths, strict=True)]
+        lines += _line(row, first, "".join(cells))
+    return lines
+
+
+def _line(row: Row, width: int, cells: str) -> list[str]:
+    """A policy that is too long for its column has lines of its own."""
+    if row.error is not None and row.peak_bytes is None:
+        cells = "  failed"
+    *above, last = [row.policy] if len(row.policy) <= width else [*_wrapped(row.policy), ""]
+    return [*above, f"{last:<{width}}{cells}{' *' if row.front else ''}"]
+
+
+def _size(count: int | None) -> str:
+    return "-" if count is None else bytes_text(count)
+
+
+def _flops(count: int | None) -> str:
+    return "-" if count is None else "0" if count == 0 else f"{count_text(count)}FLOP"
+
+
+def fit_text(fit: Fit) -> str:
+    """Which policies fit, and which of them to take; or how much the smallest lacks."""
+    limit, how = bytes_text(fit.limit_bytes), "measured" if fit.measured else "simulated"
+    if fit.smallest is None:
+        return f"No policy has figures, so nobody knows whether any fits into {limit}."
+    if not fit.rows:
+        least = bytes_text(fit.smallest.total_bytes or 0)
+        return "\n".join(
+            textwrap.wrap(
+                f"None of {fit.count} policies fits into {limit}, arguments included ({how}); {fit.smallest.policy} "
+                f"takes least: {least}.",
+                WIDTH,
+            )
+        )
+    best = fit.rows[0]
+    return "\n".join(
+        textwrap.wrap(
+            f"{len(fit.rows)} of {fit.count} policies fit{'s' if len(fit.rows) == 1 else ''} into {limit}, arguments "
+            f"included ({how}); {best.policy} recomputes least: it takes {bytes_text(best.total_bytes or 0)}.",
+            WIDTH,
+        )
+    )
+
+
+def change_text(change: Change) -> str:
+    """One line: the policy, and its bytes then and now."""
+    before, after = (_size(b) if b is not None else "no figure" for b in (change.before, change.after))
+    share = f" ({change.after / change.before - 1:+.1%})" if change.before and change.after is not None else ""
+    return f"{change.policy}: {before} -> {after}{share}{', worse' if change.worse else ''}"
+
+
+def _short(text: str, limit: int = 300) -> str:
+    first = " ".join(text.split())
+    return first if len(first) <= limit else f"{first[:limit]}..."
+
+
+def _wrapped(text: str) -> list[str]:
+    return textwrap.wrap(text, WIDTH, subsequent_indent="  ")
