@@ -10,14 +10,21 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from itertools import pairwise
 
+from remat.ir.costs import dot_flops
 from remat.ir.ops import Op, Scan, ShardMap, Zeros
 from remat.ir.primitive_table import Retrieves
 from remat.ir.program import Equation, Program, Value
 from remat.ir.rewrite import inline_calls, prune_program, with_programs
 from remat.ir.traits import is_memory_bound, row_of
 from remat.ir.types import is_floating, size_in_bytes
+from remat.targets.current import current_target
 from remat.transforms.enclose import as_one_equation
 from remat.transforms.narrow_cuts import Item, Made, narrow_cuts
+
+HELD_OPEN = 1.1
+"""How much more the last segment holds than a recomputed one with the CPU's compiler (MLP 8 MiB, at 1.0 it is 12). With
+those of accelerators no more (v5e: unrolled decoder 2252 MiB and 17.5 TFLOP; at 1.1 it is 1708, and the product with
+the vocabulary runs twice, 18.6)."""
 
 MakeRegion = Callable[[Program], Op]
 """From the program of a segment or of an iteration to the region around it."""
@@ -38,7 +45,7 @@ def segmented(program: Program, region: MakeRegion) -> Program:
     equations = [_inner(e, region) for e in program.equations if e not in sunk]
     if not equations:
         return program
-    starts = narrow_cuts(_items(equations, program))
+    starts = narrow_cuts(_items(equations, program), HELD_OPEN if current_target().platform == "cpu" else 1.0)
     runs = [equations[a:b] for a, b in pairwise([*starts, len(equations)])]
     result = list(sunk)
     for run, read_later in zip(runs[:-1], _read_after(runs, program), strict=True):
@@ -92,31 +99,66 @@ def _sources(run: Sequence[Equation], sunk: dict[Equation, None]) -> list[Equati
 
 
 def _items(equations: Sequence[Equation], program: Program) -> list[Item]:
-    last: dict[Value, int] = {}
-    first_read: dict[Value, int] = {}
-    for i, equation in enumerate(equations):
-        read = row_of(equation.op).retrieves is not Retrieves.NOTHING
-        for atom in equation.inputs:
-            if isinstance(atom, Value):
-                last[atom] = i
-                if read and is_floating(atom.type):
-                    first_read.setdefault(atom, i)
+    last, first_read = _uses(equations)
     gradients = [0] * len(equations)
     for value in program.inputs:
         if value in last and is_floating(value.type):
             gradients[last[value]] += size_in_bytes(value.type)
     last.update((a, len(equations)) for a in program.outputs if isinstance(a, Value))
+    needed = _needed(equations)
     return [
         Item(
-            tuple(Made(size_in_bytes(v.type), last[v], first_read.get(v)) for v in e.outputs if v in last),
-            _is_alone(e.op),
-            is_memory_bound(e.op),
-            _inside(e.op),
-            _carried(e.op),
-            gradients[i],
+            made=tuple(Made(size_in_bytes(v.type), last[v], first_read.get(v)) for v in e.outputs if v in last),
+            alone=_is_alone(e.op),
+            cheap=is_memory_bound(e.op),
+            inside=_inside(e.op),
+            boundary=_carried(e.op),
+            gradients=gradients[i],
+            work=dot_flops(Program([], [e], [])),
+            needed=min((needed[v] for v in e.outputs if v in needed), default=None),
         )
         for i, e in enumerate(equations)
     ]
+
+
+def _backward_reads(op: Op) -> bool:
+    """Whether the backward of an operation reads its operands (or its result, which is as large)."""
+    return row_of(op).retrieves is not Retrieves.NOTHING
+
+
+def _uses(equations: Sequence[Equation]) -> tuple[dict[Value, int], dict[Value, int]]:
+    """Where each value is read last, and where first by an equation whose backward reads it too, as an array. The
+    compilers of accelerators compute what is made and read element by element inside what reads it; that of the CPU
+    makes an array of what several equations read."""
+    fused = current_target().platform != "cpu"
+    last: dict[Value, int] = {}
+    first_read: dict[Value, int] = {}
+    made_cheaply: set[Value] = set()
+    for i, equation in enumerate(equations):
+        cheap = is_memory_bound(equation.op)
+        read = _backward_reads(equation.op)
+        for atom in equation.inputs:
+            if isinstance(atom, Value):
+                last[atom] = i
+                if read and is_floating(atom.type) and not (fused and cheap and atom in made_cheaply):
+                    first_read.setdefault(atom, i)
+        if cheap:
+            made_cheaply.update(equation.outputs)
+    return last, first_read
+
+
+def _needed(equations: Sequence[Equation]) -> dict[Value, int]:
+    """The first position at which a backward reads a value, or one that follows from it by equations of which the
+    backward reads nothing."""
+    needed: dict[Value, int] = {}
+    for i in range(len(equations) - 1, -1, -1):
+        equation = equations[i]
+        passed_on = min((needed[v] for v in equation.outputs if v in needed), default=None)
+        at = i if _backward_reads(equation.op) else passed_on
+        for atom in equation.inputs:
+            if isinstance(atom, Value) and at is not None:
+                needed[atom] = min(at, needed.get(atom, at))
+    return needed
 
 
 def _inside(op: Op) -> int:
