@@ -71,7 +71,7 @@ def linearize_and_split(
     before = found.peak
     if divided.peak <= min(LOWER * before, before - WORTHWHILE):
         return divided
-    if warn and not region.derived:
+    if warn and not region.derived and before > WORTHWHILE:
         plain = _as_it_stands(_with(program, Call(region.program)), active, auxiliary, False)
         _warn_if_no_lower(region, before, plain.peak)
     return found
