@@ -69,10 +69,12 @@ def test_one_chunk_of_logits_is_alive(grad, reduce):
     labels, vocabulary = jnp.zeros(512, int), jnp.ones((4, 1024))
     chunked = remat.chunked_map(losses, 32, in_axes=(0, 0, None), reduce=reduce)
     loss = lambda f: lambda h, v: f({"h": h}, labels, v)["loss"].mean()  # noqa: E731
-    peak = lambda f: (  # noqa: E731
-        jax.jit(grad(loss(f), (0, 1))).lower(jnp.ones((512, 4)), vocabulary).compile().memory_analysis()
-    ).temp_size_in_bytes
-    assert peak(losses) > 2 * 2**20
+    peak = lambda f: (
+        (  # noqa: E731
+            jax.jit(grad(loss(f), (0, 1))).lower(jnp.ones((512, 4)), vocabulary).compile().memory_analysis()
+        ).temp_size_in_bytes
+    )
+    assert peak(losses) >= 2 * 2**20
     assert peak(chunked) < 2**19
 
 
