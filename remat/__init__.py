@@ -37,6 +37,9 @@ from remat.inspect.retrieval_log import retrieval_log as retrieval_log
 from remat.inspect.timeline import Timeline as Timeline
 from remat.inspect.timeline import timeline as timeline
 from remat.ir.program import Program as Program
+from remat.loops.chunked_map import chunked_map as chunked_map
+from remat.loops.scan import checkpointed_scan as checkpointed_scan
+from remat.loops.while_loop import bounded_while_loop as bounded_while_loop
 from remat.lower import lower as lower
 from remat.recursive import recursive_checkpoint as recursive_checkpoint
 from remat.report.show import print_fwd_bwd as print_fwd_bwd

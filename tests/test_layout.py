@@ -44,6 +44,7 @@ FLOORS = [
         "remat.autodiff",
         "remat.differentiate",
         "remat.gradient_checks",
+        "remat.loops",
     },
     {"remat.inspect", "remat.targets.measure"},
     {"remat.report"},

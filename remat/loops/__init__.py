@@ -1,0 +1,1 @@
+"""Loops over time whose backward pass keeps few carries, without unrolling the loop in the program."""
