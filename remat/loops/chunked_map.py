@@ -10,6 +10,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from remat import jax_compat
 from remat.checkpoint import checkpoint
 from remat.errors import ArgumentError, ArgumentTypeError
 from remat.loops.nested import join, merge_rows, split_rows
@@ -146,9 +147,10 @@ def _added_up(over: _Rows, mean: bool) -> Any:
     types = last[0] if last else None
     if over.in_loop:
         chunks = over.chunks()
-        types = jax.eval_shape(lambda chunks: over.in_chunk(jax.tree.map(lambda x: x[0], chunks)), chunks)
+        first = lambda chunks: over.in_chunk(jax.tree.map(lambda x: x[0], chunks))  # noqa: E731
+        types = jax.eval_shape(first, chunks)
         if total is None:
-            total = jax.tree.map(lambda t: jnp.zeros(t.shape, t.dtype), jax.eval_shape(_sums, types))
+            total = _zeros_like(lambda chunks: _sums(first(chunks)), chunks)
         total, _ = jax.lax.scan(lambda acc, chunk: (_plus(acc, _sums(over.in_chunk(chunk))), None), total, chunks)
 
     def finished(total: Any, type: Any) -> Any:
@@ -156,6 +158,12 @@ def _added_up(over: _Rows, mean: bool) -> Any:
         return (total / over.rows if mean else total).astype(dtype)
 
     return jax.tree.map(finished, total, types)
+
+
+def _zeros_like(fun: Callable[[Any], Any], argument: Any) -> Any:
+    """Zeros of the whole types of results, how they vary inside `shard_map` included."""
+    jaxpr, shapes = jax.make_jaxpr(fun, return_shape=True)(argument)
+    return jax.tree.unflatten(jax.tree.structure(shapes), map(jax_compat.zeros_of, jaxpr.out_avals))
 
 
 def _sums(results: Any) -> Any:

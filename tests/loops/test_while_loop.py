@@ -118,11 +118,10 @@ def test_a_batch_ends_with_its_last():
 
 def test_memory_is_that_of_few_states():
     x = jnp.ones((64, 16))
-    f = lambda **options: (
-        lambda x: remat.bounded_while_loop(  # noqa: E731
-            lambda x: x.sum() < 1e9, jnp.sin, x, 1000, **options
-        ).sum()
-    )
+
+    def f(**options):
+        return lambda x: remat.bounded_while_loop(lambda x: x.sum() < 1e9, jnp.sin, x, 1000, **options).sum()
+
     bytes_of = lambda f: jax.jit(jax.grad(f)).lower(x).compile().memory_analysis().temp_size_in_bytes / x.nbytes  # noqa: E731
     all_states, few, fewer = bytes_of(f(levels=1)), bytes_of(f()), bytes_of(f(levels=3))
     assert all_states > 1000
