@@ -16,6 +16,7 @@ from remat.ir.ops import Checkpoint, Op, Scan
 from remat.ir.program import Equation, Program, Value
 from remat.ir.rewrite import inline_calls
 from remat.ir.traits import is_product
+from remat.ir.types import element_count
 from remat.transforms.enclose import as_one_equation
 from remat.transforms.split import Split
 
@@ -32,7 +33,8 @@ def recomputes_what_is_alive(made: Split) -> bool:
 
 def _after_last_loop(equations: Sequence[Equation]) -> int:
     """The position after the last loop; 0 if there is none."""
-    return max((i + 1 for i, e in enumerate(equations) if isinstance(e.op, Scan) and e.op.length > 1), default=0)
+    loops = [i for i, e in enumerate(equations) if isinstance(e.op, Scan) and element_count((e.op.length,)) > 1]
+    return loops[-1] + 1 if loops else 0
 
 
 def with_open_end(region: Checkpoint) -> Program:

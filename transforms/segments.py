@@ -16,7 +16,7 @@ from remat.ir.primitive_table import Retrieves
 from remat.ir.program import Equation, Program, Value
 from remat.ir.rewrite import inline_calls, prune_program, with_programs
 from remat.ir.traits import is_memory_bound, row_of
-from remat.ir.types import is_floating, size_in_bytes
+from remat.ir.types import element_count, is_floating, size_in_bytes
 from remat.targets.current import current_target
 from remat.transforms.enclose import as_one_equation
 from remat.transforms.narrow_cuts import Item, Made, narrow_cuts
@@ -70,7 +70,7 @@ def _inner(equation: Equation, region: MakeRegion) -> Equation:
 
 def _is_alone(op: Op) -> bool:
     """Whether an operation is no part of a segment: a loop, whose iterations are regions already, and `shard_map`."""
-    return isinstance(op, ShardMap) or (isinstance(op, Scan) and op.length > 1)
+    return isinstance(op, ShardMap) or (isinstance(op, Scan) and element_count((op.length,)) > 1)
 
 
 def _follows_from_inputs(program: Program) -> dict[Equation, None]:
@@ -174,7 +174,7 @@ def _carried(op: Op) -> int:
     if not isinstance(op, Scan):
         return 0
     carries = op.body.inputs[op.constant_count : op.constant_count + op.carry_count]
-    return op.length * sum(size_in_bytes(v.type) for v in carries)
+    return element_count((op.length,)) * sum(size_in_bytes(v.type) for v in carries)
 
 
 def _read_after(runs: Sequence[Sequence[Equation]], program: Program) -> list[set[Value]]:

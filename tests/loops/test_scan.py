@@ -44,7 +44,10 @@ def check_like_scan(length, reverse=False, **options):
     assert_trees_close(derivative(found), derivative(expected), 1e-4, 1e-5, f"{length} {options}")
 
 
-@pytest.mark.parametrize("length", range(21))
+SOME = {0, 1, 2, 5, 12}
+
+
+@pytest.mark.parametrize("length", [n if n in SOME else pytest.param(n, marks=pytest.mark.slow) for n in range(21)])
 def test_each_length_and_some_segments(length):
     rng = np.random.default_rng(length)
     segments = {"segments": int(rng.integers(1, length + 1))} if length % 3 and length else {}
