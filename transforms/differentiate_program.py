@@ -131,6 +131,6 @@ def _warn_if_no_lower(region: Checkpoint, peak: int, plain: int) -> None:
             f"the policy {region.policy} of the checkpoint{of} does not lower the peak: what it recomputes at once "
             f"makes the step take {bytes_text(peak)} besides its arguments, and without a policy it would be "
             f"{bytes_text(plain)} (simulated). No place was found where little crosses from one part to the next. "
-            "Keep more, for instance with 'dots' or 'balanced', or leave the policy out."
+            "Keep more, put checkpoints around parts of it, or leave the policy out."
         )
     )
