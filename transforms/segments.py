@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from itertools import pairwise
 
 from remat.ir.costs import dot_flops
-from remat.ir.ops import Op, Scan, ShardMap, Zeros
+from remat.ir.ops import Checkpoint, Op, Scan, ShardMap, Zeros
 from remat.ir.primitive_table import Retrieves
 from remat.ir.program import Equation, Program, Value
 from remat.ir.rewrite import inline_calls, prune_program, with_programs
@@ -165,7 +165,9 @@ def _inside(op: Op) -> int:
     """Bytes that the backward of one iteration of a loop holds, as far as one can say without differentiating it."""
     if not isinstance(op, Scan):
         return 0
-    body = op.body.equations[0].op.programs[0] if _is_alone(op) else op.body
+    body = op.body
+    if len(body.equations) == 1 and isinstance(body.equations[0].op, Checkpoint):  # the region around each iteration
+        body = body.equations[0].op.program
     return sum(v.size for item in _items(body.equations, body) for v in item.made if v.first_read is not None)
 
 

@@ -141,3 +141,25 @@ def test_it_stands_around_other_policies():
     both = policies.parse("segments:nothing|dots")
     with pytest.raises(PolicyTypeError, match="Put segments around the whole"):
         remat.grad(loss, policy=both)(layers(2), jnp.ones((4, 16)))
+
+
+def test_loops_inside_loops():
+    def net(stack, x):
+        def outer(x, w):
+            x, _ = jax.lax.scan(lambda x, _: (jnp.sin(x @ w), None), x, None, length=3)
+            return jnp.tanh(x), x.sum()
+
+        x, sums = jax.lax.scan(outer, x, stack)
+        return (x**2).sum() + (jnp.cos(x) * sums[0]).sum()
+
+    check_gradients(net, jnp.ones((4, 16, 16)) * 0.1, jnp.ones((8, 16)), policies=["segments:nothing", "segments:dots"])
+
+
+def test_loops_that_carry_nothing():
+    def net(x):
+        jax.lax.scan(
+            lambda c, _: (jax.lax.scan(lambda c, _: (c, None), c, None, length=2)[0], None), (), None, length=3
+        )
+        return jnp.sin(x).sum()
+
+    check_gradients(net, jnp.ones(4), policies=["segments:nothing"])
