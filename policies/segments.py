@@ -7,12 +7,12 @@ from typing import Any
 
 from remat.decisions import Decision, Policy, RegionView
 from remat.errors import PolicyTypeError
-from remat.ir.ops import Checkpoint, Op
+from remat.ir.ops import Checkpoint
 from remat.ir.program import Program, Value
 from remat.policies.algebra import Combinable, inner_text
 from remat.policies.parse import WITH_ARGUMENT, parse
 from remat.transforms.decide import warn_of_unknown_names
-from remat.transforms.segments import segmented
+from remat.transforms.segments import parts_of, segmented
 
 
 @dataclass(frozen=True)
@@ -23,13 +23,9 @@ class Segments(Combinable):
 
     def regions_of(self, op: Checkpoint) -> Program:
         """The program of a region with regions around its segments, in place of the one around the whole."""
-
-        def region(inside: Program) -> Op:
-            return Checkpoint(inside, self.policy, op.prevent_cse, op.function, derived=True)
-
         if not op.derived:
             warn_of_unknown_names(self, op.program.equations, f"of {op.function}" if op.function else "")
-        return segmented(op.program, region)
+        return segmented(op.program, parts_of(op, self.policy))
 
     def decide(self, view: RegionView) -> dict[Value, Decision]:
         raise PolicyTypeError(

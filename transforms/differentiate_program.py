@@ -21,14 +21,11 @@ from remat.transforms.decide import decide, warn_user
 from remat.transforms.linearize import linearize_program
 from remat.transforms.open_end import recomputes_what_is_alive, with_open_end
 from remat.transforms.split import Split, split
-from remat.transforms.two_levels import in_two_levels, recomputes_much_at_once
+from remat.transforms.two_levels import WORTHWHILE, in_two_levels, recomputes_much_at_once
 from remat.units import bytes_text
 
 LOWER = 0.9
-"""Two levels are used if the peak is at most this part of the one before,"""
-
-WORTHWHILE = 2**18
-"""and lower by so many bytes: nobody runs out of memory for less."""
+"""Two levels are used if the peak is at most this part of the one before, and lower by what is worthwhile."""
 
 
 @dataclass(frozen=True, eq=False)

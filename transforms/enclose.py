@@ -14,19 +14,15 @@ from itertools import groupby
 from remat.ir.ops import Checkpoint, Op
 from remat.ir.program import Equation, Program, Value
 from remat.ir.region import Region
-from remat.ir.rewrite import Builder, with_programs
-from remat.ir.source import UNKNOWN
+from remat.ir.rewrite import Builder, last_uses, with_programs
+from remat.ir.source import UNKNOWN, Source
 from remat.transforms.derivative import bind_op, make_program
 from remat.transforms.linearize import no_tangent_ops
 
 
 def enclosed(program: Program) -> Program:
     """The same program with a checkpoint region around each run of equations marked with one, at every level."""
-    last_use: dict[Value, int] = {}
-    for i, equation in enumerate(program.equations):
-        last_use.update((a, i) for a in equation.inputs if isinstance(a, Value))
-    last_use.update((a, len(program.equations)) for a in program.outputs if isinstance(a, Value))
-
+    last_use = last_uses(program.equations, program.outputs)
     equations: list[Equation] = []
     done = 0
     for region, group in groupby(program.equations, key=_outermost):
@@ -61,6 +57,12 @@ def _plain(equation: Equation) -> list[Equation]:
 
 def _derived_region(region: Region, body: Program) -> Op:
     return Checkpoint(body, region.policy, region.prevent_cse, region.function, derived=True)
+
+
+def around(program: Program, op: Op, source: Source = UNKNOWN) -> Program:
+    """A program of one equation, whose op holds the given one: the same inputs, the same results."""
+    outputs = [Value(t) for t in program.output_types]
+    return Program(list(program.inputs), [Equation(op, program.inputs, outputs, source)], list(outputs))
 
 
 def as_one_equation(run: Sequence[Equation], results: Sequence[Value], op: Callable[[Program], Op]) -> Equation:

@@ -11,7 +11,7 @@ import heapq
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from remat.ir.ops import Barrier, Primitive, Zeros
+from remat.ir.ops import Barrier, Primitive
 from remat.ir.program import Atom, Equation, Value
 from remat.ir.rewrite import Builder
 from remat.ir.traits import is_memory_bound, is_product
@@ -73,7 +73,7 @@ def _is_cheap(equation: Equation) -> bool:
         return False  # products are arrays for XLA, outer ones too
     if isinstance(equation.op, Primitive) and equation.op.name in ("scatter-add", "scatter"):
         return sum(size_in_bytes(a.type) for a in equation.inputs[1:]) < size_in_bytes(equation.outputs[0].type)
-    return isinstance(equation.op, Zeros) or (is_memory_bound(equation.op) and not equation.op.effects)
+    return is_memory_bound(equation.op) and not equation.op.effects
 
 
 def _origin(value: Value, chain: Sequence[Equation]) -> Origin | None:

@@ -12,11 +12,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from remat.ir.ops import Checkpoint, Op, Scan
-from remat.ir.program import Equation, Program, Value
-from remat.ir.rewrite import inline_calls
-from remat.ir.traits import is_product
-from remat.ir.types import element_count
+from remat.ir.ops import Checkpoint, Op
+from remat.ir.program import Equation, Program
+from remat.ir.rewrite import inline_calls, last_uses
+from remat.ir.traits import is_loop, is_product
 from remat.transforms.enclose import as_one_equation
 from remat.transforms.split import Split
 
@@ -33,8 +32,7 @@ def recomputes_what_is_alive(made: Split) -> bool:
 
 def _after_last_loop(equations: Sequence[Equation]) -> int:
     """The position after the last loop; 0 if there is none."""
-    loops = [i for i, e in enumerate(equations) if isinstance(e.op, Scan) and element_count((e.op.length,)) > 1]
-    return loops[-1] + 1 if loops else 0
+    return max((i + 1 for i, e in enumerate(equations) if is_loop(e.op)), default=0)
 
 
 def with_open_end(region: Checkpoint) -> Program:
@@ -42,8 +40,8 @@ def with_open_end(region: Checkpoint) -> Program:
     program = inline_calls(region.program)
     end = _after_last_loop(program.equations)
     run, rest = program.equations[:end], program.equations[end:]
-    read = {a for e in rest for a in e.inputs} | set(program.outputs)
-    results: list[Value] = [v for e in run for v in e.outputs if v in read]
+    last = last_uses(program.equations, program.outputs)
+    results = [v for e in run for v in e.outputs if last.get(v, -1) >= end]
 
     def op(body: Program) -> Op:
         return replace(region, program=body)

@@ -22,14 +22,14 @@ from jax.interpreters import ad
 
 from remat import jax_compat
 from remat.ir.ops import Checkpoint, Name
-from remat.ir.program import Equation, Literal, Program, Value
-from remat.ir.source import UNKNOWN
+from remat.ir.program import Literal, Program, Value
 from remat.ir.types import is_differentiable
 from remat.lower import evaluate
 from remat.region_primitive import Marks, region_p
 from remat.targets.current import current_target
 from remat.trace import read_nested
 from remat.transforms.differentiate_program import linearize_and_split
+from remat.transforms.enclose import around
 from remat.transforms.linear_map import SplitMap, bind_linear, bind_program
 from remat.transforms.split import Split
 
@@ -128,9 +128,7 @@ def _linearization(jaxpr: Any, name: str, marks: Marks, active: tuple[bool, ...]
 
 def as_region(program: Program, marks: Marks, name: str) -> Program:
     """A program that consists of one checkpoint region around the given one."""
-    outputs = [Value(t) for t in program.output_types]
-    op = Checkpoint(program, marks.policy, marks.prevent_cse, name, marks.derived)
-    return Program(list(program.inputs), [Equation(op, program.inputs, outputs, UNKNOWN)], list(outputs))
+    return around(program, Checkpoint(program, marks.policy, marks.prevent_cse, name, marks.derived))
 
 
 def _named(place: Place, made: Split, residual: Value) -> Place:

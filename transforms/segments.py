@@ -8,17 +8,19 @@ cheap equations (weights that are cast or transposed before the layers) is compu
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from itertools import pairwise
+from typing import Any
 
 from remat.ir.costs import dot_flops
-from remat.ir.ops import Checkpoint, Op, Scan, ShardMap, Zeros
+from remat.ir.ops import Checkpoint, Op, Scan, ShardMap
 from remat.ir.primitive_table import Retrieves
 from remat.ir.program import Equation, Program, Value
-from remat.ir.rewrite import inline_calls, prune_program, with_programs
-from remat.ir.traits import is_memory_bound, row_of
+from remat.ir.rewrite import inline_calls, last_uses, prune_program, with_programs
+from remat.ir.traits import is_loop, is_memory_bound, row_of
 from remat.ir.types import element_count, is_floating, size_in_bytes
 from remat.targets.current import current_target
-from remat.transforms.enclose import as_one_equation
+from remat.transforms.enclose import around, as_one_equation
 from remat.transforms.narrow_cuts import Item, Made, narrow_cuts
 
 HELD_OPEN = 1.1
@@ -42,18 +44,28 @@ def segmented(program: Program, region: MakeRegion) -> Program:
     """
     program = inline_calls(program)
     sunk = _follows_from_inputs(program)
+    producer = {v: e for e in sunk for v in e.outputs}
     equations = [_inner(e, region) for e in program.equations if e not in sunk]
     if not equations:
         return program
     starts = narrow_cuts(_items(equations, program), HELD_OPEN if current_target().platform == "cpu" else 1.0)
-    runs = [equations[a:b] for a, b in pairwise([*starts, len(equations)])]
+    last = last_uses(equations, program.outputs)
     result = list(sunk)
-    for run, read_later in zip(runs[:-1], _read_after(runs, program), strict=True):
-        results = [v for e in run for v in e.outputs if v in read_later]
-        open_run = not results or _is_alone(run[0].op)
-        result.extend(run if open_run else [as_one_equation([*_sources(run, sunk), *run], results, region)])
-    result.extend(runs[-1])
+    for start, end in pairwise(starts):
+        run = equations[start:end]
+        results = [v for e in run for v in e.outputs if last.get(v, -1) >= end]
+        if not results or _is_alone(run[0].op):
+            result.extend(run)
+        else:
+            sources = sorted(_sources(run, producer), key=sunk.__getitem__)
+            result.append(as_one_equation([*sources, *run], results, region))
+    result.extend(equations[starts[-1] :])
     return prune_program(Program(program.inputs, result, program.outputs, program.constants, program.signature))
+
+
+def parts_of(region: Checkpoint, policy: Any) -> MakeRegion:
+    """What makes regions of the parts of a region, under a policy; users have been told of the whole."""
+    return lambda inside: replace(region, program=inside, policy=policy, derived=True)
 
 
 def _inner(equation: Equation, region: MakeRegion) -> Equation:
@@ -61,33 +73,30 @@ def _inner(equation: Equation, region: MakeRegion) -> Equation:
     op = equation.op
     if isinstance(op, ShardMap):
         op = with_programs(op, [segmented(op.body, region)])
-    elif isinstance(op, Scan) and _is_alone(op):
-        results = [Value(v.type) for v in op.body.outputs]
-        iteration = Equation(region(op.body), op.body.inputs, results, equation.source)
-        op = with_programs(op, [Program(list(op.body.inputs), [iteration], list(results))])
+    elif isinstance(op, Scan) and is_loop(op):
+        op = with_programs(op, [around(op.body, region(op.body), equation.source)])
     return Equation(op, equation.inputs, equation.outputs, equation.source, equation.region)
 
 
 def _is_alone(op: Op) -> bool:
     """Whether an operation is no part of a segment: a loop, whose iterations are regions already, and `shard_map`."""
-    return isinstance(op, ShardMap) or (isinstance(op, Scan) and element_count((op.length,)) > 1)
+    return isinstance(op, ShardMap) or is_loop(op)
 
 
-def _follows_from_inputs(program: Program) -> dict[Equation, None]:
-    """Equations that follow from arguments and literals by cheap ones, in order."""
+def _follows_from_inputs(program: Program) -> dict[Equation, int]:
+    """Equations that follow from arguments and literals by cheap ones, and the order in which they stand."""
     known: set[Value] = {*program.inputs, *(v for v, _ in program.constants)}
-    found: dict[Equation, None] = {}
+    found: dict[Equation, int] = {}
     for equation in program.equations:
-        cheap = isinstance(equation.op, Zeros) or is_memory_bound(equation.op)
-        if cheap and not equation.op.effects and all(a in known for a in equation.inputs if isinstance(a, Value)):
+        cheap = is_memory_bound(equation.op) and not equation.op.effects
+        if cheap and all(a in known for a in equation.inputs if isinstance(a, Value)):
             known.update(equation.outputs)
-            found[equation] = None
+            found[equation] = len(found)
     return found
 
 
-def _sources(run: Sequence[Equation], sunk: dict[Equation, None]) -> list[Equation]:
-    """The cheap equations that a segment's inputs follow from, in order."""
-    producer = {v: e for e in sunk for v in e.outputs}
+def _sources(run: Sequence[Equation], producer: dict[Value, Equation]) -> set[Equation]:
+    """The equations in `producer` that a segment's inputs follow from."""
     needed: set[Equation] = set()
     stack = [a for e in run for a in e.inputs if a in producer]
     while stack:
@@ -95,16 +104,15 @@ def _sources(run: Sequence[Equation], sunk: dict[Equation, None]) -> list[Equati
         if equation not in needed:
             needed.add(equation)
             stack.extend(a for a in equation.inputs if a in producer)
-    return [e for e in sunk if e in needed]
+    return needed
 
 
 def _items(equations: Sequence[Equation], program: Program) -> list[Item]:
-    last, first_read = _uses(equations)
+    last_read, last, first_read = last_uses(equations), last_uses(equations, program.outputs), _first_reads(equations)
     gradients = [0] * len(equations)
     for value in program.inputs:
-        if value in last and is_floating(value.type):
-            gradients[last[value]] += size_in_bytes(value.type)
-    last.update((a, len(equations)) for a in program.outputs if isinstance(a, Value))
+        if value in last_read and is_floating(value.type):
+            gradients[last_read[value]] += size_in_bytes(value.type)
     needed = _needed(equations)
     return [
         Item(
@@ -126,25 +134,24 @@ def _backward_reads(op: Op) -> bool:
     return row_of(op).retrieves is not Retrieves.NOTHING
 
 
-def _uses(equations: Sequence[Equation]) -> tuple[dict[Value, int], dict[Value, int]]:
-    """Where each value is read last, and where first by an equation whose backward reads it too, as an array. The
-    compilers of accelerators compute what is made and read element by element inside what reads it; that of the CPU
-    makes an array of what several equations read."""
+def _first_reads(equations: Sequence[Equation]) -> dict[Value, int]:
+    """Where each value is first read by an equation whose backward reads it too, as an array. The compilers of
+    accelerators compute what is made and read element by element inside what reads it; that of the CPU makes an array
+    of what several equations read."""
     fused = current_target().platform != "cpu"
-    last: dict[Value, int] = {}
     first_read: dict[Value, int] = {}
     made_cheaply: set[Value] = set()
     for i, equation in enumerate(equations):
         cheap = is_memory_bound(equation.op)
         read = _backward_reads(equation.op)
         for atom in equation.inputs:
-            if isinstance(atom, Value):
-                last[atom] = i
-                if read and is_floating(atom.type) and not (fused and cheap and atom in made_cheaply):
-                    first_read.setdefault(atom, i)
+            if not isinstance(atom, Value) or (fused and cheap and atom in made_cheaply):
+                continue
+            if read and is_floating(atom.type):
+                first_read.setdefault(atom, i)
         if cheap:
             made_cheaply.update(equation.outputs)
-    return last, first_read
+    return first_read
 
 
 def _needed(equations: Sequence[Equation]) -> dict[Value, int]:
@@ -177,13 +184,3 @@ def _carried(op: Op) -> int:
         return 0
     carries = op.body.inputs[op.constant_count : op.constant_count + op.carry_count]
     return element_count((op.length,)) * sum(size_in_bytes(v.type) for v in carries)
-
-
-def _read_after(runs: Sequence[Sequence[Equation]], program: Program) -> list[set[Value]]:
-    """For each run but the last, what is read after it."""
-    read: set[Value] = {a for a in program.outputs if isinstance(a, Value)}
-    found: list[set[Value]] = []
-    for run in reversed(runs[1:]):
-        read = read | {a for e in run for a in e.inputs if isinstance(a, Value)}
-        found.append(read)
-    return found[::-1]

@@ -12,32 +12,26 @@ policy says.
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import partial
 
-from remat.ir.ops import Checkpoint, Op
-from remat.ir.program import Program
+from remat.ir.ops import Checkpoint
 from remat.ir.types import size_in_bytes
-from remat.transforms.segments import segmented
+from remat.transforms.segments import parts_of, segmented
 from remat.transforms.split import Split
 
 AT_ONCE = 0.25
 """Two levels are tried where at least this part of the bytes of a program is recomputed for one equation."""
 
-LEAST = 2**18
-"""And at least so many bytes."""
+WORTHWHILE = 2**18
+"""And at least so many bytes: nobody runs out of memory for less."""
 
 
 def recomputes_much_at_once(made: Split) -> bool:
     """Whether a large part of the program is recomputed for one equation of the backward pass."""
     level = made.level
     whole = sum(size_in_bytes(v.type) for e in level.linearized.equations for v in e.outputs)
-    return level.retrieval.most_at_once > max(AT_ONCE * whole, LEAST)
+    return level.retrieval.most_at_once > max(AT_ONCE * whole, WORTHWHILE)
 
 
 def in_two_levels(region: Checkpoint) -> Checkpoint:
     """The same region with segments inside."""
-    return replace(region, program=segmented(region.program, partial(_segment, region)))
-
-
-def _segment(op: Checkpoint, inside: Program) -> Op:
-    return Checkpoint(inside, op.policy, op.prevent_cse, op.function, derived=True)
+    return replace(region, program=segmented(region.program, parts_of(region, region.policy)))

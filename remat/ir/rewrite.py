@@ -184,6 +184,13 @@ def without_barriers(program: Program) -> Program:
     return Program(program.inputs, equations, outputs, program.constants, program.signature)
 
 
+def last_uses(equations: Sequence[Equation], outputs: Sequence[Atom] = ()) -> dict[Value, int]:
+    """The position of the last equation that reads each value; the number of equations for `outputs`."""
+    last = {a: i for i, e in enumerate(equations) for a in e.inputs if isinstance(a, Value)}
+    last.update((a, len(equations)) for a in outputs if isinstance(a, Value))
+    return last
+
+
 def select(items: Sequence[Any], flags: Sequence[bool]) -> list[Any]:
     """The items whose flag is set."""
     return [x for x, keep in zip(items, flags, strict=True) if keep]

@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from remat import jax_compat
-from remat.ir.ops import Name, Op, Primitive, ToMemory, Zeros
+from remat.ir.ops import Name, Op, Primitive, Scan, ToMemory, Zeros
 from remat.ir.primitive_table import BY_NAME, CHEAP_KINDS, CHEAP_NAMES, UNKNOWN, Bound, Row
+from remat.ir.types import element_count
 
 
 def row_of(op: Op) -> Row:
@@ -46,6 +47,11 @@ def is_memory_bound(op: Op) -> bool:
     """Whether computing it again costs about as much as reading its result. A function with a derivative rule of its
     own, such as `jax.nn.relu`, is what it consists of."""
     return row_of(op).kind in CHEAP_KINDS or (is_function(op) and inner_names(op) <= CHEAP_NAMES)
+
+
+def is_loop(op: Op) -> bool:
+    """Whether it is a scan of several iterations."""
+    return isinstance(op, Scan) and element_count((op.length,)) > 1
 
 
 def is_function(op: Op) -> bool:
