@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import inspect
 import reprlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -122,6 +122,18 @@ def flatten_arguments(
         else:
             statics[i] = leaf
     return Arguments(function_name(fun), leaves, tuple(names), Structure(tree, statics))
+
+
+def leaves_of(
+    arguments: Arguments, args: tuple[Any, ...], kwargs: dict[str, Any], positions: Collection[int]
+) -> list[bool]:
+    """For each leaf of flattened arguments, whether it is part of a positional argument at one of the positions."""
+    paths, _ = tree_flatten_with_path((args, kwargs))
+    return [
+        path[0].idx == 0 and path[1].idx in positions
+        for i, (path, _) in enumerate(paths)
+        if i not in arguments.structure.statics
+    ]
 
 
 def flatten_outputs(fun: Callable[..., Any], out: Any, numbers_are_static: bool = False) -> tuple[list[Any], Structure]:

@@ -2,27 +2,36 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import click
 
-from remat.decisions import Policy
 from remat.errors import RematError
 from remat.policies.parse import parse
 from remat.targets.target import Target
 from remat.units import parse_bytes
 
 
-class PolicyText(click.ParamType):
+class Parsed(click.ParamType):
+    """What a function of remat's reads from text; its error is that of the parameter, followed by the hint."""
+
+    read: Callable[[Any], Any]
+    hint = ""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        try:
+            return self.read(value)
+        except RematError as error:
+            self.fail(f"{error}{self.hint}", param, ctx)
+
+
+class PolicyText(Parsed):
     """The short form of a policy."""
 
     name = "policy"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Policy:
-        try:
-            return parse(value)
-        except RematError as error:
-            self.fail(f"{error} See: remat policies", param, ctx)
+    read = staticmethod(parse)
+    hint = " See: remat policies"
 
 
 class PolicyOrNone(PolicyText):
@@ -32,25 +41,15 @@ class PolicyOrNone(PolicyText):
         return value if value == "none" else super().convert(value, param, ctx)
 
 
-class Size(click.ParamType):
+class Size(Parsed):
     """A number of bytes, such as `16GiB`."""
 
     name = "size"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        try:
-            return parse_bytes(value)
-        except RematError as error:
-            self.fail(str(error), param, ctx)
+    read = staticmethod(parse_bytes)
 
 
-class TargetText(click.ParamType):
+class TargetText(Parsed):
     """The name of a target."""
 
     name = "target"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Target:
-        try:
-            return Target.parse(value)
-        except RematError as error:
-            self.fail(str(error), param, ctx)
+    read = staticmethod(Target.parse)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import importlib.metadata
 import json
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -18,7 +17,7 @@ from remat.inspect.residuals import residuals_of
 from remat.inspect.timeline import policy_text
 from remat.ir.costs import dot_flops
 from remat.simulate.live_bytes import simulate_split
-from remat.targets.measure import made_for, measure
+from remat.targets.measure import made_for, measure, versions_of
 from remat.targets.target import Target, as_target
 from remat.units import parse_bytes
 
@@ -279,7 +278,7 @@ def compare(
         argument_bytes=base.argument_bytes,
         measured=measure,
         rows=_with_front(rows),
-        versions=_versions(),
+        versions=versions_of("remat", "jax", "jaxlib"),
     )
 
 
@@ -358,11 +357,3 @@ def _quiet() -> Iterator[None]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RematWarning)
         yield
-
-
-def _versions() -> tuple[tuple[str, str], ...]:
-    found = []
-    for name in ("remat", "jax", "jaxlib"):
-        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
-            found.append((name, importlib.metadata.version(name)))
-    return tuple(found)

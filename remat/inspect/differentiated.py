@@ -6,14 +6,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from jax.tree_util import tree_flatten_with_path
-
 from remat.gradient_checks import check_argnums, choose_arguments
 from remat.ir.linearized import Linearized
 from remat.ir.program import Value
 from remat.ir.region import Region
 from remat.ir.source import UNKNOWN
-from remat.signature import check_callable, flatten_arguments, function_name
+from remat.signature import check_callable, flatten_arguments, function_name, leaves_of
 from remat.trace import trace_arguments
 from remat.transforms.linearize import linearize_program
 
@@ -40,14 +38,9 @@ def differentiated(
     **Raises** what `remat.grad` raises for bad functions and `argnums`.
     """
     check_callable(fun, caller)
-    chosen = set(choose_arguments(fun, check_argnums(argnums)[0], args, kwargs))
+    chosen = choose_arguments(fun, check_argnums(argnums)[0], args, kwargs)
     arguments = flatten_arguments(fun, args, kwargs)
-    paths, _ = tree_flatten_with_path((args, kwargs))
-    active = [
-        path[0].idx == 0 and path[1].idx in chosen
-        for i, (path, _) in enumerate(paths)
-        if i not in arguments.structure.statics
-    ]
+    active = leaves_of(arguments, args, kwargs, chosen)
     program = trace_arguments(fun, arguments)
     region = None if policy is None else Region(policy, None, True, False, UNKNOWN)
     linearized = linearize_program(program, active, region)

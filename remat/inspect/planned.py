@@ -6,15 +6,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from jax.tree_util import tree_flatten_with_path
-
 from remat.autodiff import value_and_grad
 from remat.checkpoint import checkpoint
 from remat.decisions import Policy
 from remat.differentiate import is_not_a_size
 from remat.gradient_checks import check_argnums, check_input, check_result, choose_arguments
 from remat.ir.program import Program
-from remat.signature import check_callable, flatten_arguments, function_name
+from remat.signature import check_callable, flatten_arguments, function_name, leaves_of
 from remat.simulate.level import device_bytes
 from remat.trace import flat_like, trace_arguments
 from remat.transforms.differentiate_program import split_program
@@ -49,9 +47,7 @@ class Loss:
         for i in chosen:
             check_input(fun, i, args, holomorphic=False, allow_int=False)
         arguments = flatten_arguments(fun, args, kwargs, is_not_a_size)
-        paths = [path for path, _ in tree_flatten_with_path((args, kwargs))[0]]
-        traced = [path for i, path in enumerate(paths) if i not in arguments.structure.statics]
-        active = tuple(i for i, path in enumerate(traced) if path[0].idx == 0 and path[1].idx in chosen)
+        active = tuple(i for i, a in enumerate(leaves_of(arguments, args, kwargs, chosen)) if a)
 
         def on_leaves(*leaves: Any) -> Any:
             args, kwargs = arguments.rebuild(leaves)

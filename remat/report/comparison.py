@@ -6,24 +6,23 @@ import textwrap
 from typing import TYPE_CHECKING
 
 from remat.report.measurement import count_text
+from remat.report.width import WIDTH, wrapped
 from remat.units import bytes_text
 
 if TYPE_CHECKING:
     from remat.inspect.comparison import Change, Comparison, Fit, Row
 
-WIDTH = 80
-
 
 def comparison_text(comparison: Comparison) -> str:
     """One line for each policy; those that failed, and what was warned of, below."""
     held = f"arguments {bytes_text(comparison.argument_bytes)}"
-    lines = _wrapped(f"{comparison.function}, value and gradient, for {comparison.target}; {held}")
-    lines += ["", *_table(comparison), "", *_wrapped(_figures(comparison))]
+    lines = wrapped(f"{comparison.function}, value and gradient, for {comparison.target}; {held}")
+    lines += ["", *_table(comparison), "", *wrapped(_figures(comparison))]
     for row in comparison:
         if row.error is not None:
-            lines += _wrapped(f"{row.policy} failed: {_short(row.error)}")
+            lines += wrapped(f"{row.policy} failed: {_short(row.error)}")
         for text in row.warnings:
-            lines += _wrapped(f"{row.policy}: {text}")
+            lines += wrapped(f"{row.policy}: {text}")
     return "\n".join(line.rstrip() for line in lines)
 
 
@@ -57,7 +56,7 @@ def _line(row: Row, width: int, cells: str) -> list[str]:
     """A policy that is too long for its column has lines of its own."""
     if row.error is not None and row.peak_bytes is None:
         cells = "  failed"
-    *above, last = [row.policy] if len(row.policy) <= width else [*_wrapped(row.policy), ""]
+    *above, last = [row.policy] if len(row.policy) <= width else [*wrapped(row.policy), ""]
     return [*above, f"{last:<{width}}{cells}{' *' if row.front else ''}"]
 
 
@@ -76,21 +75,17 @@ def fit_text(fit: Fit) -> str:
         return f"No policy has figures, so nobody knows whether any fits into {limit}."
     if not fit.rows:
         least = bytes_text(fit.smallest.total_bytes or 0)
-        return "\n".join(
-            textwrap.wrap(
-                f"None of {fit.count} policies fits into {limit}, arguments included ({how}); {fit.smallest.policy} "
-                f"takes least: {least}.",
-                WIDTH,
-            )
+        text = (
+            f"None of {fit.count} policies fits into {limit}, arguments included ({how}); {fit.smallest.policy} "
+            f"takes least: {least}."
         )
-    best = fit.rows[0]
-    return "\n".join(
-        textwrap.wrap(
+    else:
+        best = fit.rows[0]
+        text = (
             f"{len(fit.rows)} of {fit.count} policies fit{'s' if len(fit.rows) == 1 else ''} into {limit}, arguments "
-            f"included ({how}); {best.policy} recomputes least: it takes {bytes_text(best.total_bytes or 0)}.",
-            WIDTH,
+            f"included ({how}); {best.policy} recomputes least: it takes {bytes_text(best.total_bytes or 0)}."
         )
-    )
+    return textwrap.fill(text, WIDTH)
 
 
 def change_text(change: Change) -> str:
@@ -103,7 +98,3 @@ def change_text(change: Change) -> str:
 def _short(text: str, limit: int = 300) -> str:
     first = " ".join(text.split())
     return first if len(first) <= limit else f"{first[:limit]}..."
-
-
-def _wrapped(text: str) -> list[str]:
-    return textwrap.wrap(text, WIDTH, subsequent_indent="  ")

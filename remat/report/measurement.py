@@ -5,12 +5,12 @@ from __future__ import annotations
 import textwrap
 from typing import TYPE_CHECKING
 
+from remat.report.width import WIDTH
 from remat.units import bytes_text
 
 if TYPE_CHECKING:
     from remat.targets.measure import Measurement
 
-WIDTH = 80
 UNITS = ("", "k", "M", "G", "T", "P", "E")
 
 

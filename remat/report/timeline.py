@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import os
-import textwrap
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from remat.report.width import WIDTH, wrapped
 from remat.units import bytes_text
 
 if TYPE_CHECKING:
     from remat.inspect.timeline import Alive, Step, Timeline
     from remat.ir.source import Position
 
-WIDTH = 80
 HEIGHT = 10
 WIDEST = 6
 """How many columns a step has at most."""
@@ -28,14 +27,14 @@ Cells = tuple[str, str, str, str, str, str]
 def timeline_text(timeline: Timeline) -> str:
     """The chart, the place of the peak, and the table."""
     title = f"{timeline.function}, value and gradient, policy {timeline.policy}, for {timeline.target}"
-    lines = [*_wrapped(title), ""]
+    lines = [*wrapped(title), ""]
     peak = timeline.peak_at
     if peak is None:
         return "\n".join([*lines, "no steps"])
     lines += [*chart(timeline.bytes, timeline.forward_steps), "", *_peak_lines(timeline, peak), ""]
     lines += _table(timeline.alive)
     held = bytes_text(timeline.argument_bytes)
-    lines += ["", *_wrapped(f"Simulated from the program, not measured. Not counted: {held} of arguments.")]
+    lines += ["", *wrapped(f"Simulated from the program, not measured. Not counted: {held} of arguments.")]
     return "\n".join(line.rstrip() for line in lines)
 
 
@@ -76,7 +75,7 @@ def _peak_lines(timeline: Timeline, peak: Step) -> list[str]:
         f"peak {bytes_text(timeline.peak)} at step {peak.number} of {peak.of} ({timeline.forward_steps} forward), in "
         f"{during}: {peak.operation}{inside}{where and f', {where}'}"
     )
-    return _wrapped(text)
+    return wrapped(text)
 
 
 def _table(alive: Sequence[Alive]) -> list[str]:
@@ -135,7 +134,3 @@ def place_text(position: Position) -> str:
 def cut(text: str, width: int) -> str:
     """A text of at most that many columns."""
     return text if len(text) <= width else f"{text[: width - 2]}.."
-
-
-def _wrapped(text: str) -> list[str]:
-    return textwrap.wrap(text, WIDTH, subsequent_indent="  ")

@@ -258,8 +258,13 @@ def _bytes(compiled: Any, target: Target) -> dict[str, int | None]:
 
 def _versions(target: Target) -> tuple[tuple[str, str], ...]:
     plugins = {"tpu": ("libtpu",), "gpu": ("jax-cuda12-plugin", "jax-cuda13-plugin")}.get(target.platform, ())
+    return versions_of("jax", "jaxlib", *plugins)
+
+
+def versions_of(*packages: str) -> tuple[tuple[str, str], ...]:
+    """The versions of those packages that are installed."""
     found = []
-    for name in ("jax", "jaxlib", *plugins):
+    for name in packages:
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):
             found.append((name, importlib.metadata.version(name)))
     return tuple(found)
