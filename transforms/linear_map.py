@@ -169,8 +169,12 @@ class SplitMap:
         return made.second, positions, made.given, made.returned
 
     def _transposed_twice(self, residuals: Sequence[Any], tangents: Sequence[Any]) -> list[Any]:
-        """The same by transposing the backward program, without its barriers: they tie residuals to cotangents, so that
-        JAX would take residuals for something to transpose."""
+        """The same by transposing the backward program, without its barriers.
+
+        By its derivative, not `jax.linear_transpose`: a loop of it may recompute values of the forward pass in its
+        carry beside the cotangents. JAX's derivative finds out which carries are linear; its transpose takes all of
+        them for linear.
+        """
         if "transposed" not in self._programs:
             found = self.backward(self.outputs)
             assert found is not None
@@ -181,7 +185,8 @@ class SplitMap:
             def apply(residuals: list[Any], tangents: list[Any]) -> list[Any]:
                 at = dict(zip(self.positions, residuals, strict=True))
                 kept = [at[p] for p in positions]
-                backward = jax.linear_transpose(lambda *cts: evaluate(program, [*kept, *cts]), *self.result_types)
+                zeros = [jax_compat.zeros_of(t) for t in self.result_types]
+                _, backward = jax.vjp(lambda *cts: evaluate(program, [*kept, *cts]), *zeros)
                 return list(backward([t for t, returns in zip(tangents, flags, strict=True) if returns]))
 
             self._programs["transposed"] = jax.jit(apply)
