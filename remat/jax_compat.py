@@ -227,6 +227,14 @@ def evaluate_jaxpr(jaxpr: Any, inputs: Any, constants: Any = None) -> list[Any]:
     return list(jax.core.eval_jaxpr(getattr(jaxpr, "jaxpr", jaxpr), given, *inputs))
 
 
+def part_of_jaxpr(jaxpr: Any, equations: list[Any], inputs: list[Any], outputs: list[Any]) -> Any:
+    """Some equations of a closed jaxpr without constants among them, as a closed jaxpr."""
+    inner = jaxpr.jaxpr
+    information = inner.debug_info._replace(arg_names=None, result_paths=None)
+    part = inner.replace(constvars=[], invars=inputs, outvars=outputs, eqns=equations, debug_info=information)
+    return jex_core.ClosedJaxpr(part, ())
+
+
 def trace_jitted(function: Any, inputs: Any) -> Any:
     """The jaxpr whose one equation is the call of a jitted function, also under `jax.disable_jit`."""
     with jax.disable_jit(False):
@@ -237,6 +245,21 @@ def with_source(info: Any) -> Any:
     """A context in which JAX records `info` as the place that equations come from."""
     stack = source_info_util.current_name_stack() + info.name_stack
     return source_info_util.user_context(info.traceback, name_stack=stack)
+
+
+def scopes_of_call(info: Any, function: str) -> Any:
+    """The name scopes around what a call of a function does: those of the call, and the one JAX adds for a jit."""
+    return info.name_stack.extend(f"jit({function})") if function else info.name_stack
+
+
+def scopes_added(scopes: Any, info: Any) -> Any:
+    """A source record with name scopes around its own."""
+    return info.replace(name_stack=scopes + info.name_stack) if len(scopes) else info
+
+
+def with_scopes(scopes: Any) -> Any:
+    """A context in which equations stand in these name scopes, inside the current ones."""
+    return source_info_util.set_name_stack(source_info_util.current_name_stack() + scopes)
 
 
 def on_mesh_of(types: Iterable[Any], mapped: Collection[Any] = ()) -> Any:

@@ -36,6 +36,7 @@ from remat.ir.ops import (
     Zeros,
 )
 from remat.ir.program import Equation, Literal, Program, Value
+from remat.ir.source import RECOMPUTED
 from remat.ir.types import short_text
 from remat.region_primitive import Marks, bind_region
 from remat.signature import Signature, call_text, flatten_arguments, is_array, leaf_text, words_of
@@ -128,10 +129,8 @@ def evaluate(program: Program, inputs: Sequence[Any]) -> list[Any]:
     last_use = _last_uses(program)
     for i, equation in enumerate(program.equations):
         arguments = [a.value if isinstance(a, Literal) else env[a] for a in equation.inputs]
-        again = (
-            equation.source.is_recomputed
-        )  # the name scope by which profilers group what JAX's checkpoint recomputes
-        with jax.named_scope("rematted_computation") if again else contextlib.nullcontext():
+        again = equation.source.is_recomputed
+        with jax.named_scope(RECOMPUTED) if again else contextlib.nullcontext():
             results = lower_rules[type(equation.op)](equation.op, equation, arguments)
         env.update(zip(equation.outputs, results, strict=True))
         for value in last_use.get(i, ()):
@@ -187,7 +186,10 @@ def _mesh(equation: Equation) -> Any:
 
 
 def _call(op: Call, equation: Equation, inputs: list[Any]) -> list[Any]:
-    return evaluate(op.program, inputs)
+    if equation.source.info is None:
+        return evaluate(op.program, inputs)
+    with jax_compat.with_scopes(jax_compat.scopes_of_call(equation.source.info, op.function)):
+        return evaluate(op.program, inputs)
 
 
 def _block(op: Block, equation: Equation, inputs: list[Any]) -> list[Any]:

@@ -19,7 +19,7 @@ from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir
 from jax.interpreters import partial_eval as pe
 
-from remat import jax_compat
+from remat import eager, jax_compat
 
 source_info_util.register_exclusion(__file__)
 
@@ -119,7 +119,7 @@ def _run(*inputs: Any, jaxpr: Any, call: Any, marks: Marks) -> list[Any]:
     """Outside jit: operations one by one, as JAX runs them; what is mostly a call of a jitted function, as one."""
     if marks.compiled or jax_compat.is_mostly_a_call(jaxpr):
         return _as_call(inputs, jaxpr, call)
-    return jax_compat.evaluate_jaxpr(jaxpr, inputs)
+    return eager.evaluate(jaxpr, inputs) if marks.derived else jax_compat.evaluate_jaxpr(jaxpr, inputs)
 
 
 def _abstract(*_: Any, jaxpr: Any, call: Any, marks: Marks) -> tuple[list[Any], Any]:

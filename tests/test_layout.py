@@ -20,6 +20,7 @@ FLOORS = [
         "remat.libraries",
         "remat.units",
         "remat.jax_compat",
+        "remat.eager",
         "remat.signature",
         "remat.statics",
         "remat.ir",

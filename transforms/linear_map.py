@@ -57,6 +57,8 @@ class SplitMap:
     is_backward: bool
     """Whether that split has a backward program. Where there is none, it has a tangent program."""
     marks: Marks
+    inputs: tuple[bool, ...]
+    """Which of the program's inputs this is the map from: those with tangents that a result depends on."""
     outputs: tuple[bool, ...]
     """Which of the program's results this is the map to."""
     positions: list[int]
@@ -67,8 +69,9 @@ class SplitMap:
     def of(
         cls, linearized: Linearized, decisions: dict[Value, Decision], first: Split, is_backward: bool, marks: Marks
     ) -> SplitMap:
+        inputs = tuple(first.returned if is_backward else first.given)
         outputs = tuple(t is not None for t in linearized.tangent_outputs)
-        return cls(linearized, decisions, first, is_backward, marks, outputs, list(range(len(first.residuals))))
+        return cls(linearized, decisions, first, is_backward, marks, inputs, outputs, list(range(len(first.residuals))))
 
     @property
     def residual_count(self) -> int:
@@ -100,8 +103,11 @@ class SplitMap:
         given = [c for c in cotangents if c is not None]
         at = {p: r for p, r in zip(self.positions, residuals, strict=True)}
         results = iter(self.run(("backward", present), program, [*(at[p] for p in positions), *given]))
-        active = [r for r, t in zip(returned, self.linearized.tangents, strict=True) if t is not None]
-        return [next(results) if r else None for r in active]
+        return [next(results) if r else None for r in self._of_inputs(returned)]
+
+    def _of_inputs(self, flags: Sequence[bool]) -> list[bool]:
+        """Flags for the tangents of this map from flags for the program's inputs."""
+        return [f for f, taken in zip(flags, self.inputs, strict=True) if taken]
 
     def _spread(self, flags: Sequence[bool]) -> tuple[bool, ...]:
         """Flags for the program's results from flags for the results of this map."""
@@ -142,14 +148,19 @@ class SplitMap:
             return self._transposed_twice(residuals, tangents)
         program, positions, given, returned = found
         at = {p: r for p, r in zip(self.positions, residuals, strict=True)}
-        flags = [g for g, t in zip(given, self.linearized.tangents, strict=True) if t is not None]
-        chosen = [t for t, g in zip(tangents, flags, strict=True) if g]
+        chosen = self._tangents_for(given, tangents)
         results = iter(self.run("tangent", program, [*(at[p] for p in positions), *chosen]))
         return [
             next(results) if r else jax_compat.zeros_of(t.type)
             for r, t, out in zip(returned, self.linearized.tangent_outputs, self.outputs, strict=True)
             if out and t is not None
         ]
+
+    def _tangents_for(self, given: Sequence[bool], tangents: Sequence[Any]) -> list[Any]:
+        """The tangents that a program takes, zeros for those that this map does not."""
+        at = dict(zip((i for i, taken in enumerate(self.inputs) if taken), tangents, strict=True))
+        types = [None if t is None else t.type for t in self.linearized.tangents]
+        return [at[i] if i in at else jax_compat.zeros_of(types[i]) for i, takes in enumerate(given) if takes]
 
     def tangent(self) -> Any:
         """The tangent program, which residuals it reads, and what it takes and returns; None where there is none."""
@@ -180,7 +191,7 @@ class SplitMap:
             assert found is not None
             program, positions, returned = found
             program = without_barriers(program)
-            flags = [r for r, t in zip(returned, self.linearized.tangents, strict=True) if t is not None]
+            flags = self._of_inputs(returned)
 
             def apply(residuals: list[Any], tangents: list[Any]) -> list[Any]:
                 at = dict(zip(self.positions, residuals, strict=True))
@@ -204,18 +215,21 @@ class SplitMap:
         return bind_program(self._programs["jitted", key], program, inputs, self.marks)
 
     def restricted(self, used: Sequence[bool]) -> tuple[SplitMap, list[bool]] | None:
-        """The map to some of the results, and which residuals it reads; None if it would need others."""
+        """The map to some of the results, and which residuals and tangents it reads; None if it would need others."""
         outputs = self._spread(used)
         if not self.is_backward:
             return None
         found = self.backward(outputs)
         if found is None:
             return None
-        kept = [p in set(found[1]) for p in self.positions]
+        _, needed, returned = found
+        kept = [p in set(needed) for p in self.positions]
         positions = [p for p, k in zip(self.positions, kept, strict=True) if k]
+        inputs = tuple(i and r for i, r in zip(self.inputs, returned, strict=True))
         # Backward programs are known by the cotangents they take; tangent programs are those of all results here.
         backward = {k: made for k, made in self._programs.items() if k not in OF_ALL_RESULTS}
-        return replace(self, outputs=outputs, positions=positions, _programs=backward), kept
+        smaller = replace(self, inputs=inputs, outputs=outputs, positions=positions, _programs=backward)
+        return smaller, [*kept, *self._of_inputs(inputs)]
 
 
 OF_ALL_RESULTS = ("tangent", "transposed", ("jitted", "tangent"))
@@ -264,7 +278,8 @@ class MappedMap:
         if found is None:
             return None
         inner, kept = found
-        return MappedMap(inner, tuple(d for d, k in zip(self.dims, kept, strict=True) if k), self.axis), kept
+        dims = tuple(d for d, k in zip(self.dims, kept[: len(self.dims)], strict=True) if k)
+        return MappedMap(inner, dims, self.axis), kept
 
 
 # The rules of the primitive.
@@ -324,8 +339,9 @@ def _prune(used: list[bool], *rest: Any) -> Any:
     found = None if all(used) else linear.restricted(used)
     if found is None:
         return [True] * len(equation.invars), equation
-    inner, kept = found
-    inputs = [*kept, *(True for _ in equation.invars[len(kept) :])]
+    inner, inputs = found
+    if not any(inputs[linear.residual_count :]):
+        return [True] * len(equation.invars), equation
     return inputs, equation.replace(
         invars=[v for v, keep in zip(equation.invars, inputs, strict=True) if keep],
         outvars=[v for v, keep in zip(equation.outvars, used, strict=True) if keep],

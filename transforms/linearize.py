@@ -28,10 +28,18 @@ Tangent = Value | None
 class Linearizer(Builder):
     """The state of one linearization: the equations so far, and the tangent of each value that has one."""
 
-    def __init__(self, region: Region | None, in_loop: bool, copies: dict[Value, Atom] | None = None):
+    def __init__(
+        self,
+        region: Region | None,
+        in_loop: bool,
+        copies: dict[Value, Atom] | None = None,
+        enclosing: Source | None = None,
+    ):
         super().__init__(UNKNOWN, region)
         self.copies = copies
+        self.enclosing = enclosing
         self.caller: Source | None = None
+        self.scopes: Any = None
         self.linear: list[LinearEquation] = []
         self.derivations: list[Derivation] = []
         self.in_loop = in_loop
@@ -59,8 +67,7 @@ class Linearizer(Builder):
         for equation in program.equations:
             arguments = [a if isinstance(a, Literal) else env[a] for a in equation.inputs]
             given = [None if isinstance(a, Literal) else tangent_of.get(a) for a in equation.inputs]
-            caller = self.caller
-            self.source = equation.source if caller is None else Source(equation.source.info, caller)
+            self.source = equation.source.inlined(self.caller, self.scopes, self.enclosing)
             if any(t is not None for t in given):
                 marks = len(self.equations), len(self.linear)
                 outputs, out_tangents = linearize_rules[type(equation.op)](self, equation, arguments, given)
@@ -71,7 +78,8 @@ class Linearizer(Builder):
                     if tangent is not None:
                         tangent_of[value] = tangent
             elif isinstance(equation.op, (Call, Checkpoint)):
-                outputs, _ = self.walk_call(equation.op.program, arguments, given)
+                function = equation.op.function if isinstance(equation.op, Call) else ""
+                outputs, _ = self.walk_call(equation.op.program, arguments, given, function)
             else:
                 outputs = self.emit(equation.op, arguments, [v.type for v in equation.outputs])
             env.update(zip(equation.outputs, outputs, strict=True))
@@ -89,14 +97,18 @@ class Linearizer(Builder):
         return outputs
 
     def walk_call(
-        self, program: Program, inputs: Sequence[Atom], tangents: Sequence[Tangent]
+        self, program: Program, inputs: Sequence[Atom], tangents: Sequence[Tangent], function: str = ""
     ) -> tuple[list[Atom], list[Tangent]]:
-        """Inline a called program. Its equations that have no user line (library code) get the line of the call."""
-        caller, self.caller = self.caller, self.source
+        """Inline a called program. Its equations stand in the name scopes of the call, in which JAX puts one for a
+        jitted `function`; those that have no user line (library code) get the line of the call."""
+        before = self.caller, self.scopes
+        self.caller = self.source
+        if self.source.info is not None:
+            self.scopes = jax_compat.scopes_of_call(self.source.info, function)
         try:
             return self.walk(program, inputs, tangents)
         finally:
-            self.caller = caller
+            self.caller, self.scopes = before
 
 
 def linearize_program(
@@ -105,13 +117,14 @@ def linearize_program(
     region: Region | None = None,
     in_loop: bool = False,
     copies: dict[Value, Atom] | None = None,
+    enclosing: Source | None = None,
 ) -> Linearized:
     """Linearize a program with respect to its `active` inputs.
 
-    `region` and `in_loop` say where the program sits, for bodies of loops and branches. If `copies` is given, it
-    learns what stands in the linearized program for each value of the original.
+    `region`, `in_loop` and `enclosing` say where the program sits, for bodies of loops and branches. If `copies` is
+    given, it learns what stands in the linearized program for each value of the original.
     """
-    state = Linearizer(region, in_loop, copies)
+    state = Linearizer(region, in_loop, copies, enclosing)
     inputs = [Value(v.type) for v in program.inputs]
     tangents: list[Tangent] = [
         Value(tangent_type(v.type)) if a and is_differentiable(v.type) else None
@@ -253,7 +266,7 @@ def _call(
     state: Linearizer, equation: Equation, inputs: list[Atom], tangents: list[Tangent]
 ) -> tuple[list[Atom], list[Tangent]]:
     assert isinstance(equation.op, Call)
-    return state.walk_call(equation.op.program, inputs, tangents)
+    return state.walk_call(equation.op.program, inputs, tangents, equation.op.function)
 
 
 def _checkpoint(

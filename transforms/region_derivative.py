@@ -42,7 +42,7 @@ class Linearization:
     - `program`, `forward`: the forward program, and it as a jitted function; it returns those results and residuals
       that are not inputs.
     - `results`, `residuals`: where each result and each residual comes from.
-    - `linear`: the map from tangents of the active inputs to tangents of the results marked in `has_tangent`.
+    - `linear`: the map from tangents of its inputs, some of the active ones, to those of the results in `has_tangent`.
     """
 
     closed_over: list[Any]
@@ -87,7 +87,9 @@ def _jvp(primals: Sequence[Any], tangents: Sequence[Any], *, jaxpr: Any, call: A
         return found if place.name is None else jax_compat.checkpoint_name(found, place.name)
 
     results = [at(p) for p in known.results]
-    given = [t for t, is_active in zip(tangents, active, strict=True) if is_active]
+    if not any(known.linear.inputs):
+        return results, [_zero(x) for x in results]
+    given = [t for t, is_read in zip(tangents, known.linear.inputs, strict=False) if is_read]
     found = iter(bind_linear(known.linear, [at(p) for p in known.residuals], given))
     return results, [next(found) if has else _zero(x) for x, has in zip(results, known.has_tangent, strict=True)]
 

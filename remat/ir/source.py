@@ -12,6 +12,8 @@ from typing import Any, NamedTuple
 
 from jax.extend import source_info_util
 
+from remat import jax_compat
+
 
 class Position(NamedTuple):
     """A place in a user's code; `file` is empty where JAX recorded no user frame."""
@@ -24,28 +26,47 @@ class Position(NamedTuple):
 
 NOWHERE = Position("", 0, 0, "")
 
+RECOMPUTED = "rematted_computation"
+"""The name scope of what is recomputed, by which profilers group it, as in JAX."""
+
 
 class Source:
     """The origin of an equation. `info` is JAX's source record; None where no user line stands behind it."""
 
-    __slots__ = ("caller", "info", "is_recomputed")
+    __slots__ = ("caller", "enclosing", "info", "is_recomputed")
 
-    def __init__(self, info: Any = None, caller: Source | None = None, is_recomputed: bool = False):
+    def __init__(
+        self,
+        info: Any = None,
+        caller: Source | None = None,
+        enclosing: Source | None = None,
+        is_recomputed: bool = False,
+    ):
         self.info = info
         self.caller = caller
         """The call that the equation was inlined from; its place is given where the equation itself has none."""
+        self.enclosing = enclosing
+        """The loop or branch in whose body the equation stands."""
         self.is_recomputed = is_recomputed
         """Whether the equation stands in a backward program and computes a value of the forward pass again."""
 
     def again(self) -> Source:
         """The source of the same equation where it is recomputed."""
-        return Source(self.info, self.caller, True)
+        return Source(self.info, self.caller, self.enclosing, True)
+
+    def inlined(self, caller: Source | None, scopes: Any, enclosing: Source | None) -> Source:
+        """The source of the same equation where it is inlined from a call, into the name `scopes` of that call."""
+        if caller is None and enclosing is None:
+            return self
+        info = self.info if self.info is None or scopes is None else jax_compat.scopes_added(scopes, self.info)
+        return Source(info, caller, enclosing)
 
     @property
     def text(self) -> str:
         """`file:line:col (function)` as JAX prints it; empty when unknown."""
         own = source_info_util.summarize(self.info) if self.info is not None else ""
-        return own or (self.caller.text if self.caller is not None else "")
+        around = self.caller or self.enclosing
+        return own or (around.text if around is not None else "")
 
     @property
     def position(self) -> Position:
@@ -57,8 +78,10 @@ class Source:
 
     @property
     def scope(self) -> str:
-        """The `jax.named_scope` path, outermost first, parts separated by `/`."""
-        return str(self.info.name_stack) if self.info is not None else ""
+        """The `jax.named_scope` path, outermost first, parts separated by `/`; `jit(f)` stands for a call of f."""
+        own = str(self.info.name_stack) if self.info is not None else ""
+        around = self.enclosing.scope if self.enclosing is not None else ""
+        return "/".join(part for part in (around, own) if part)
 
 
 UNKNOWN = Source()

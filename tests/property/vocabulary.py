@@ -157,6 +157,7 @@ def inner_remat_grad(fun: Callable[..., Any], policy: str) -> Callable[..., Any]
 
 def inner_jvp(fun: Callable[..., Any]) -> Callable[..., Any]:
     def derivative(x: Array, *rest: Any) -> tuple[Array]:
-        return (jnp.tanh(jax.jvp(lambda v: _scalar(fun)(v, *rest), (x,), (jnp.ones_like(x),))[1]) + x,)
+        tangent = jax.jvp(lambda v: _scalar(fun)(v, *rest), (x,), (jnp.ones_like(x),))[1]
+        return (jnp.tanh(tangent).astype(x.dtype) + x,)
 
     return derivative

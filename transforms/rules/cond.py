@@ -29,7 +29,7 @@ def _linearize(
     op = equation.op
     assert isinstance(op, Cond)
     active = [t is not None for t in tangents[1:]]
-    branches = tuple(linearize_program(b, active, state.region, True, state.copies) for b in op.branches)
+    branches = tuple(linearize_program(b, active, state.region, True, state.copies, state.source) for b in op.branches)
     outputs = state.emit(op, inputs, [v.type for v in equation.outputs])
     returned = [any(b.tangent_outputs[i] is not None for b in branches) for i in range(len(outputs))]
     linear = LinearCond(branches, state.equations[-1], tuple(active), tuple(returned))

@@ -29,7 +29,7 @@ def _linearize(
     active = [t is not None for t in tangents]
     constants, carry, slices = active[:k], active[k:n], active[n:]
     while True:
-        body = linearize_program(op.body, [*constants, *carry, *slices], state.region, True, state.copies)
+        body = linearize_program(op.body, [*constants, *carry, *slices], state.region, True, state.copies, state.source)
         grown = [c or t is not None for c, t in zip(carry, body.tangent_outputs, strict=False)]
         if grown == carry:
             break

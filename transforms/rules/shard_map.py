@@ -41,7 +41,7 @@ def _linearize(
     active = [t is not None for t in tangents]
 
     def linearized() -> Linearized:
-        body = linearize_program(op.body, active, state.region, state.in_loop, state.copies)
+        body = linearize_program(op.body, active, state.region, state.in_loop, state.copies, state.source)
         for level in body.levels():
             for each in level.linear:
                 _note_reads(each)
