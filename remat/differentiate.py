@@ -4,6 +4,7 @@ can be, and otherwise with what is not differentiated as it is.
 
 from __future__ import annotations
 
+import functools
 import inspect
 import weakref
 from collections.abc import Callable, Sequence
@@ -14,6 +15,7 @@ import numpy as np
 
 from remat import jax_compat
 from remat.checkpoint import jax_policy
+from remat.errors import RematError
 from remat.libraries import numbers_in_modules
 from remat.region_primitive import Marks
 from remat.regions import Call
@@ -38,11 +40,11 @@ def differentiated_as_region(
     def with_jax(flat: Callable[..., Any]) -> Callable[..., Any]:
         return flat if policy is None else jax.checkpoint(flat, policy=jax_policy(policy))
 
-    def traced(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def traced(args: tuple[Any, ...], kwargs: dict[str, Any], always: bool = False) -> Any:
         arguments = flatten_arguments(fun, args, kwargs, is_not_a_size)
         token = values_at_hand.set(True)
         try:
-            return Call(fun, marks, with_jax, None, has_aux)(arguments)
+            return Call(fun, marks, with_jax, None, has_aux, always)(arguments)
         finally:
             values_at_hand.reset(token)
 
@@ -69,11 +71,25 @@ def differentiated_as_region(
         except (*VALUE_ERRORS, jax.errors.UnexpectedTracerError):  # the latter: a rule that closes over a value
             if way is ways[-1]:
                 raise
+        except (ValueError, NotImplementedError) as error:
+            if policy is None and way is traced:
+                _say_where(error, lambda: differentiate(functools.partial(traced, always=True)))
+            raise
         else:
             if way is not ways[0]:
                 _note_that_it_looks_at_values(fun)
             return found
     raise AssertionError("unreachable")
+
+
+def _say_where(error: Exception, as_region: Callable[[], Any]) -> None:
+    """Add the user's line to an error of a derivative rule of JAX, by running into it again in a region."""
+    try:
+        as_region()
+    except (RematError, type(error)) as located:
+        notes = [str(located)] if isinstance(located, RematError) else getattr(located, "__notes__", [])
+        for note in notes:
+            error.add_note(note)
 
 
 def without_settings(fun: Callable[..., Any], args: tuple[Any, ...]) -> Arguments:

@@ -51,19 +51,16 @@ def _units_of(opened: Any) -> list[Unit]:
     calls = itertools.groupby(opened.equations, _unit_key())
     groups = [part for _, group in calls for part in _recomputed_first(list(group))]
     needed = {a for a in opened.outputs if not isinstance(a, Literal)}
-    later: list[tuple[list[Any], set[Any], list[Any]]] = []
+    units = []
     for group in reversed(groups):
         made = {v for e in group for v in e.outvars}
-        read = list(dict.fromkeys(a for e in group for a in e.invars if not isinstance(a, Literal) and a not in made))
+        inputs = list(dict.fromkeys(a for e in group for a in e.invars if not isinstance(a, Literal) and a not in made))
         outputs = [v for e in group for v in e.outvars if v in needed]
-        last_uses = [v for v in read if v not in needed]
-        needed.update(read)
-        later.append((group, read, outputs, last_uses))
-    units = []
-    for equations, inputs, outputs, last_uses in reversed(later):
-        function = jaxpr_as_fun(jax_compat.part_of_jaxpr(opened.jaxpr, equations, inputs, outputs))
-        units.append(Unit(inputs, outputs, function if len(equations) == 1 else jax.jit(function), last_uses))
-    return units
+        function = jaxpr_as_fun(jax_compat.part_of_jaxpr(opened.jaxpr, group, inputs, outputs))
+        last_uses = [v for v in inputs if v not in needed]
+        units.append(Unit(inputs, outputs, jax.jit(function) if _call_of(group[0]) else function, last_uses))
+        needed.update(inputs)
+    return units[::-1]
 
 
 def _unit_key() -> Callable[[Any], Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import operator
 from collections.abc import Callable, Sequence
 from typing import Any, cast
@@ -43,7 +44,8 @@ def choose_arguments(
         if not -count <= i < count:
             named = f" and {', '.join(f'{k}=...' for k in kwargs)} by keyword" if kwargs else ""
             raise (MissingArgumentError if i >= count else ArgumentError)(
-                f"argnums={i} is out of range: {function_name(fun)} was called with {count} positional "
+                _as_jax_says(lambda i=i: jax.grad(lambda *_: 0.0, i)(*args))
+                + f"argnums={i} is out of range: {function_name(fun)} was called with {count} positional "
                 f"argument{'s' if count != 1 else ''}{named}. Differentiated arguments must be passed by position."
             )
     chosen = [i % count for i in numbers]
@@ -63,38 +65,58 @@ def check_input(
     statics = list(arguments.structure.statics.values())
     if statics and not arguments.leaves:
         raise DifferentiationError(
-            f"grad of {function_name(fun)}: argument {position} holds {leaf_text(statics[0])}, which has no gradient. "
-            "Differentiate a floating point array or a pytree of them, chosen by argnums."
+            _as_jax_says(lambda: jax.grad(lambda _: 0.0)(statics[0]))
+            + f"grad of {function_name(fun)}: argument {position} holds {leaf_text(statics[0])}, which has no "
+            "gradient. Differentiate a floating point array or a pytree of them, chosen by argnums."
         )
     for leaf, name in zip(arguments.leaves, arguments.names, strict=True):
+        of_leaf = functools.partial(jax.grad(lambda _: 0.0, holomorphic=holomorphic), leaf)
         what = f"grad of {function_name(fun)}: argument {name} is {leaf_text(leaf)}"
         dtype = jax.typeof(leaf).dtype
         if holomorphic and not dtypes.issubdtype(dtype, np.complexfloating):
-            raise DifferentiationError(f"{what}, but holomorphic=True needs complex inputs. Leave holomorphic out.")
+            raise DifferentiationError(
+                _as_jax_says(of_leaf) + f"{what}, but holomorphic=True needs complex inputs. Leave holomorphic out."
+            )
         if not dtypes.issubdtype(dtype, np.inexact) and not allow_int:
-            raise DifferentiationError(f"{what}, which has no gradient. {about_gradient(args[position])}")
+            raise DifferentiationError(
+                _as_jax_says(of_leaf) + f"{what}, which has no gradient. {about_gradient(args[position])}"
+            )
+
+
+def _as_jax_says(mistake: Callable[[], Any]) -> str:
+    """What JAX says of the same mistake, as a first line: these are the words that people know and search for."""
+    try:
+        mistake()
+    except (TypeError, ValueError) as error:
+        return f"{error}\n"
+    return ""
 
 
 def check_result(fun: Callable[..., Any], value: Any, holomorphic: bool) -> None:
+    of_value = functools.partial(jax.grad(lambda _: value, holomorphic=holomorphic), 0j if holomorphic else 0.0)
     if not is_array(value):
         raise DifferentiationError(
-            f"grad needs a scalar result, but {function_name(fun)} returned {tree_text(value)}. Return one floating "
+            _as_jax_says(of_value)
+            + f"grad needs a scalar result, but {function_name(fun)} returned {tree_text(value)}. Return one floating "
             "point scalar; use has_aux=True for further results, or remat.vjp for results that are no scalars."
         )
     result = jax.typeof(value)
     if result.shape != ():
         raise DifferentiationError(
-            f"grad needs a scalar result, but {function_name(fun)} returned {short_text(result)}. Reduce it (for "
+            _as_jax_says(of_value)
+            + f"grad needs a scalar result, but {function_name(fun)} returned {short_text(result)}. Reduce it (for "
             "example with .sum() or .mean()), or use remat.vjp."
         )
     if holomorphic:
         if not dtypes.issubdtype(result.dtype, np.complexfloating):
             raise DifferentiationError(
-                f"grad with holomorphic=True needs a complex result, but {function_name(fun)} returned "
+                _as_jax_says(of_value)
+                + f"grad with holomorphic=True needs a complex result, but {function_name(fun)} returned "
                 f"{short_text(result)}. Leave holomorphic out."
             )
     elif not dtypes.issubdtype(result.dtype, np.floating):
         raise DifferentiationError(
-            f"grad needs a floating point result, but {function_name(fun)} returned {short_text(result)}. Convert it "
+            _as_jax_says(of_value)
+            + f"grad needs a floating point result, but {function_name(fun)} returned {short_text(result)}. Convert it "
             "to a float, or use remat.vjp; for complex results of holomorphic functions set holomorphic=True."
         )

@@ -159,6 +159,14 @@ def equation_count(jaxpr: Any) -> int:
     return len(equations) + sum(equation_count(inner) for e in equations for inner in _called(e))
 
 
+def holds_regions(jaxpr: Any) -> bool:
+    """Whether a checkpoint region, of ours or of JAX, is anywhere in a jaxpr."""
+    return any(
+        kind_of(equation)[0] == "checkpoint" or any(map(holds_regions, jaxprs_in(kind_of(equation)[1])))
+        for equation in unwrap(jaxpr).equations
+    )
+
+
 def _called(equation: Any) -> list[Any]:
     """The jaxpr that an equation calls once, as it is."""
     kind, params = kind_of(equation)

@@ -81,6 +81,22 @@ def bind_traced(
 
     `recognise` may put another call in its place, with inputs before its own.
     """
+
+    def bind(params: dict[str, Any], given: list[Any]) -> list[Any]:
+        call, closed_over = recognise(params)
+        arguments = [*closed_over, *given]
+        return region_p.bind(*arguments, **_region_params(call, _aligned(marks, len(arguments))))
+
+    return _with_calls(jaxpr, inputs, bind)
+
+
+def bind_equations(jaxpr: Any, inputs: Sequence[Any]) -> list[Any]:
+    """Bind the equations of the called function one by one, as if JAX ran it."""
+    return _with_calls(jaxpr, inputs, lambda params, given: jax_compat.evaluate_jaxpr(params["jaxpr"], given))
+
+
+def _with_calls(jaxpr: Any, inputs: Sequence[Any], call: Callable[[dict[str, Any], list[Any]], list[Any]]) -> list[Any]:
+    """Evaluate a jaxpr whose one equation is the call of a jitted function, calling that in another way."""
     opened = jax_compat.unwrap(jaxpr)
     env: dict[Any, Any] = {**dict(opened.constants), **dict(zip(opened.inputs, inputs, strict=True))}
 
@@ -88,9 +104,7 @@ def bind_traced(
         return atom.val if isinstance(atom, jax_compat.Literal) else env[atom]
 
     for equation in opened.equations:
-        call, closed_over = recognise(equation.params)
-        arguments = [*closed_over, *(read(a) for a in equation.invars)]
-        results = region_p.bind(*arguments, **_region_params(call, _aligned(marks, len(arguments))))
+        results = call(equation.params, [read(a) for a in equation.invars])
         env.update(zip(equation.outvars, results, strict=True))
     return [read(a) for a in opened.outputs]
 

@@ -19,7 +19,7 @@ from remat import jax_compat
 from remat.graph_nodes import closures_explained, state_must_not_change
 from remat.ir.references import is_reference
 from remat.recognition import recognised
-from remat.region_primitive import Marks, bind_traced
+from remat.region_primitive import Marks, bind_equations, bind_traced
 from remat.signature import Arguments, Structure, check_pair, flatten_outputs
 from remat.statics import Statics
 from remat.trace import flat_like, value_errors_explained
@@ -33,6 +33,7 @@ class Call:
     - `statics`: which arguments of it are hidden in boxes.
     - `has_aux`: whether it returns a pair whose second part is not differentiated.
     - `with_jax`: what stands in for a region where there can be none (see `_needs_jax`).
+    - `always`: whether it is a region even if there is nothing to decide in it.
     """
 
     fun: Callable[..., Any]
@@ -40,6 +41,7 @@ class Call:
     with_jax: Callable[[Callable[..., Any]], Callable[..., Any]]
     statics: Statics | None = None
     has_aux: bool = False
+    always: bool = False
 
     def __call__(self, arguments: Arguments) -> Any:
         """Call the function with these flat arguments; returns its result."""
@@ -50,6 +52,8 @@ class Call:
         results = flat.results_of(jaxpr)
         if _needs_jax(jaxpr, leaves):
             return results.build(self.with_jax(flat.function)(*leaves))
+        if self.marks.transparent and not self.always and not _holds_regions(jaxpr):
+            return results.build(bind_equations(jaxpr, leaves))
         marks = replace(self.marks, auxiliary=results.auxiliary_count)
         return results.build(bind_traced(jaxpr, leaves, marks, functools.partial(recognised, self.fun)))
 
@@ -154,6 +158,17 @@ def _make_flat(fun: Any, call: Call, arguments: Arguments) -> FlatFunction:
 NOT_OURS = frozenset({"ReadEffect", "WriteEffect", "AccumEffect", "ErrorEffect"})
 """Effects that JAX takes out of a program by rules that only its own primitives have: those on references that come
 from outside, and checks of `checkify`."""
+
+
+_known_to_hold_regions: weakref.WeakKeyDictionary[Any, bool] = weakref.WeakKeyDictionary()
+
+
+def _holds_regions(jaxpr: Any) -> bool:
+    """Whether there is anything to decide in a function without a policy. Where not, its derivative is JAX's."""
+    called = jax_compat.unwrap(jaxpr).equations[0].params["jaxpr"] if jax_compat.unwrap(jaxpr).equations else jaxpr
+    if called not in _known_to_hold_regions:
+        _known_to_hold_regions[called] = jax_compat.holds_regions(called)
+    return _known_to_hold_regions[called]
 
 
 def _needs_jax(jaxpr: Any, leaves: Sequence[Any]) -> bool:

@@ -153,8 +153,8 @@ def check_pair(fun: Callable[..., Any], out: Any) -> tuple[Any, Any]:
     if isinstance(out, (tuple, list)) and len(out) == 2:
         return out[0], out[1]
     raise ArgumentTypeError(
-        f"with has_aux=True, {function_name(fun)} must return a pair (result, auxiliary data), but it returned "
-        f"{tree_text(out)}. Return a tuple of two, or leave has_aux out."
+        f"with has_aux=True, {function_name(fun)} must return a pair, a two-element tuple (result, auxiliary data), "
+        f"but it returned {tree_text(out)}. Return a tuple of two, or leave has_aux out."
     )
 
 

@@ -285,10 +285,11 @@ VJP = {
 
 NO_DERIVATIVE = {
     "while": Case(
-        lambda: remat.grad(loop)(1.0),
+        lambda: remat.grad(loop, policy="dots")(1.0),
         errors.ReverseModeError,
         ("while loop", line_of(loop, "while_loop"), "(loop)", "jax.lax.scan", "remat.jvp", "stop_gradient"),
     ),
+    "while without a policy": Case(lambda: remat.grad(loop)(1.0), ValueError, (line_of(loop, "while_loop"), "(loop)")),
     "while in a region": Case(
         lambda: remat.grad(remat.checkpoint(loop))(1.0), errors.ReverseModeError, (line_of(loop, "while_loop"),)
     ),

@@ -47,9 +47,9 @@ def _rounded(equation: Equation, kept: set[Value]) -> list[Equation]:
 
 
 def ordered_residuals(level: Level) -> list[Value]:
-    """Values that are kept, in the order in which the forward program has them."""
+    """Values that are kept, in JAX's order: constants, inputs, and then as the forward program has them."""
     order: dict[Value, int] = {}
-    for value in (*level.linearized.inputs, *(v for v, _ in level.linearized.constants)):
+    for value in (*(v for v, _ in level.linearized.constants), *level.linearized.inputs):
         order[value] = len(order)
     for equation in level.forward_order():
         for value in equation.outputs:

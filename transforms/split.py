@@ -65,14 +65,16 @@ def split(linearized: Linearized, decisions: dict[Value, Decision], backward: bo
         warn_of_useless_policies(linearized, level)
         count = partial(kept_bytes, linearized)
         warn_of_overriding(linearized, level, decisions, _kept_bytes(linearized, level), count)
-    kept = ordered_residuals(level)
+    found = [r for r in results if r is not None]
+    then = prune(level.equations_out, found)
+    read = {a for e in then for a in e.inputs}.union(found)
+    kept = [v for v in ordered_residuals(level) if level.residuals[v] in read]
     stored = [level.residuals[v] for v in kept]
 
     outputs: list[Any] = [*linearized.outputs, *stored]
     first = prune(forward_equations(level), outputs)
     forward = Program(linearized.inputs, first, outputs, linearized.constants)
-    found = [r for r in results if r is not None]
-    second = Program([*stored, *arguments], prune(level.equations_out, found), found)
+    second = Program([*stored, *arguments], then, found)
     returned = tuple(r is not None for r in results)
     return Split(check_program(forward), check_program(second), kept, given, returned, level, linearized)
 

@@ -84,7 +84,7 @@ class Residual:
 
 @dataclass(frozen=True)
 class Residuals(Sequence[Residual]):
-    """The kept values of a function, in the order of the program: arguments, constants, then results of operations."""
+    """The kept values of a function, in the order of the program: constants, arguments, then results of operations."""
 
     function: str
     residuals: tuple[Residual, ...]

@@ -71,15 +71,15 @@ class Fault:
 PAIR = {"a": X, "b": X + 1}
 
 FAULTS = [
-    Fault(double_tangent_of_sin, sines, r"gradient under policy None\[0\]"),
+    Fault(double_tangent_of_sin, sines, r"gradient under policy nothing\[0\]"),
     Fault(double_tangents_of_regions, sines, r"gradient under policy nothing\[0\]"),
-    Fault(lose_tangent_of_names, named_sines, r"gradient under policy None\[0\]"),
-    Fault(lose_second_term_of_transposed_sums, sum_of_two, r"gradient under policy None\[0\]\['b'\]", PAIR),
-    Fault(keep_only_last_cotangent, used_twice, r"gradient under policy None\[0\]"),
-    Fault(shift_sin, sum_of_two, r"value under policy None\['out'\]", PAIR),
-    Fault(lower_names_to_bfloat16, named_last, "value under policy None: dtype bfloat16, expected float32"),
-    Fault(lower_names_to_another_shape, named_last, r"value under policy None: shape \(1, 3\), expected \(3,\)"),
-    Fault(reverse_what_loops_stack, loop, r"value under policy None\[1\]"),
+    Fault(lose_tangent_of_names, named_sines, r"gradient under policy nothing\[0\]"),
+    Fault(lose_second_term_of_transposed_sums, sum_of_two, r"gradient under policy nothing\[0\]\['b'\]", PAIR),
+    Fault(keep_only_last_cotangent, used_twice, r"gradient under policy nothing\[0\]"),
+    Fault(shift_sin, sum_of_two, r"value under policy nothing\['out'\]", PAIR),
+    Fault(lower_names_to_bfloat16, named_last, "value under policy nothing: dtype bfloat16, expected float32"),
+    Fault(lower_names_to_another_shape, named_last, r"value under policy nothing: shape \(1, 3\), expected \(3,\)"),
+    Fault(reverse_what_loops_stack, loop, r"value under policy nothing\[1\]"),
     Fault(recompute_cosines_for_sines, sines, r"gradient under policy nothing\[0\]"),
     Fault(shift_regions_under_jax, sines, "value by JAX under policy nothing", under_jax=True),
     Fault(double_gradients_under_jax, sines, r"gradient by JAX under policy nothing\[0\]", under_jax=True),
