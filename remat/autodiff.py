@@ -18,7 +18,9 @@ from jax.extend import source_info_util
 from remat.checkpoint import resolve_policy
 from remat.differentiate import Run, differentiated_as_region, replaced, without_settings
 from remat.gradient_checks import check_argnums, check_input, check_result, choose_arguments
+from remat.region_primitive import Marks
 from remat.signature import check_callable, function_name
+from remat.targets.target import Target, as_target
 from remat.transforms.vjp import LinearFunction, VjpFunction, without_statics
 
 source_info_util.register_exclusion(__file__)
@@ -32,6 +34,7 @@ def grad(
     allow_int: bool = False,
     *,
     policy: Any = None,
+    target: Target | str | None = None,
 ) -> Callable[..., Any]:
     """The gradient of a scalar function, computed as `policy` says.
 
@@ -43,6 +46,8 @@ def grad(
     - `holomorphic`: whether `fun` is a holomorphic function of complex arguments.
     - `allow_int`: whether integer arguments may be differentiated; their gradients have dtype float0.
     - `policy`: what is kept for the backward pass, as for `remat.checkpoint`. None keeps what `jax.grad` keeps.
+    - `target`: what the backward pass is made for, a `remat.Target` or its name (`"tpu:v5e:2x2"`): which barriers hold
+      its order, and where segments are cut. None is the device that JAX would run on.
 
     **Returns** a function of the same arguments that returns the gradient, shaped like the differentiated arguments
     (a tuple of such for several `argnums`), or `(gradient, auxiliary)` with `has_aux`. Leaves that are not arrays
@@ -55,7 +60,7 @@ def grad(
     >>> print(f"{remat.grad(lambda x: jnp.sin(x) ** 2, policy='nothing')(0.5):.4f}")
     0.8415
     """
-    both = value_and_grad(fun, argnums, has_aux, holomorphic, allow_int, policy=policy)
+    both = value_and_grad(fun, argnums, has_aux, holomorphic, allow_int, policy=policy, target=target)
 
     @functools.wraps(fun)
     def gradient(*args: Any, **kwargs: Any) -> Any:
@@ -73,6 +78,7 @@ def value_and_grad(
     allow_int: bool = False,
     *,
     policy: Any = None,
+    target: Target | str | None = None,
 ) -> Callable[..., Any]:
     """The value and the gradient of a scalar function; arguments and errors as for `remat.grad`.
 
@@ -85,7 +91,7 @@ def value_and_grad(
     """
     check_callable(fun, "remat.grad")
     numbers, single = check_argnums(argnums)
-    resolved = resolve_policy(policy)
+    marks = _marks(policy, target)
 
     @functools.wraps(fun)
     def value_and_gradient(*args: Any, **kwargs: Any) -> Any:
@@ -105,7 +111,7 @@ def value_and_grad(
 
             return jax.value_and_grad(scalar, 0, True, holomorphic, allow_int)(given.leaves)
 
-        (value, aux), found = differentiated_as_region(fun, chosen, resolved, has_aux, differentiate)
+        (value, aux), found = differentiated_as_region(fun, chosen, marks, has_aux, differentiate)
         gradients = without_statics(given.structure, allow_int).build(found)[0]
         gradient = gradients[0] if single else gradients
         return ((value, aux), gradient) if has_aux else (value, gradient)
@@ -113,7 +119,14 @@ def value_and_grad(
     return _renamed(value_and_gradient, "value_and_grad", fun)
 
 
-def vjp(fun: Callable[..., Any], *primals: Any, has_aux: bool = False, policy: Any = None, **options: Any) -> Any:
+def vjp(
+    fun: Callable[..., Any],
+    *primals: Any,
+    has_aux: bool = False,
+    policy: Any = None,
+    target: Target | str | None = None,
+    **options: Any,
+) -> Any:
     """The value of a function and its pullback (vector-Jacobian product).
 
     **Arguments**
@@ -121,7 +134,7 @@ def vjp(fun: Callable[..., Any], *primals: Any, has_aux: bool = False, policy: A
     - `fun`: a function of arrays and pytrees.
     - `primals`: its arguments; all of them are differentiated.
     - `has_aux`: whether `fun` returns a pair of the result and auxiliary data.
-    - `policy`: what is kept for the backward pass, as for `remat.checkpoint`.
+    - `policy`, `target`: what is kept for the backward pass, and what it is made for, as for `remat.grad`.
     - `options`: further options of the installed `jax.vjp`, such as `saveable_args`.
 
     **Returns** `(out, vjp_fn)`, or `(out, vjp_fn, auxiliary)` with `has_aux`. `vjp_fn` takes a cotangent like `out`
@@ -135,13 +148,20 @@ def vjp(fun: Callable[..., Any], *primals: Any, has_aux: bool = False, policy: A
     (1, True)
     """
     check_callable(fun, "remat.vjp")
-    out, vjp_fn, *aux = _linear_part(jax.vjp, fun, primals, has_aux, policy, options)
+    out, vjp_fn, *aux = _linear_part(jax.vjp, fun, primals, has_aux, _marks(policy, target), options)
     given = without_settings(fun, primals)
     vjp_fn = VjpFunction(vjp_fn, given.structure) if given.structure.statics else vjp_fn
     return (out, vjp_fn, *aux)
 
 
-def linearize(fun: Callable[..., Any], *primals: Any, has_aux: bool = False, policy: Any = None, **options: Any) -> Any:
+def linearize(
+    fun: Callable[..., Any],
+    *primals: Any,
+    has_aux: bool = False,
+    policy: Any = None,
+    target: Target | str | None = None,
+    **options: Any,
+) -> Any:
     """The value of a function and its derivative as a linear function of tangents.
 
     **Arguments**
@@ -149,7 +169,7 @@ def linearize(fun: Callable[..., Any], *primals: Any, has_aux: bool = False, pol
     - `fun`: a function of arrays and pytrees.
     - `primals`: the point at which to linearize.
     - `has_aux`: whether `fun` returns a pair of the result and auxiliary data.
-    - `policy`: what is kept for `linear_fn`, as for `remat.checkpoint`.
+    - `policy`, `target`: what is kept for `linear_fn`, and what it is made for, as for `remat.grad`.
     - `options`: further options of the installed `jax.linearize`.
 
     **Returns** `(out, linear_fn)`, or `(out, linear_fn, auxiliary)` with `has_aux`; `linear_fn` takes tangents like
@@ -162,7 +182,7 @@ def linearize(fun: Callable[..., Any], *primals: Any, has_aux: bool = False, pol
     (9.0, 6.0)
     """
     check_callable(fun, "remat.linearize")
-    out, linear_fn, *aux = _linear_part(jax.linearize, fun, primals, has_aux, policy, options)
+    out, linear_fn, *aux = _linear_part(jax.linearize, fun, primals, has_aux, _marks(policy, target), options)
     given = without_settings(fun, primals)
     linear_fn = LinearFunction(linear_fn, given.structure) if given.structure.statics else linear_fn
     return (out, linear_fn, *aux)
@@ -188,7 +208,7 @@ def _linear_part(
     fun: Callable[..., Any],
     primals: tuple[Any, ...],
     has_aux: bool,
-    policy: Any,
+    marks: Marks,
     options: dict[str, Any],
 ) -> Any:
     """`jax.vjp` or `jax.linearize` of a function of positional arguments; static leaves do not take part."""
@@ -204,7 +224,13 @@ def _linear_part(
 
         return transform(call, *(given.leaves if has_statics else primals), **options)
 
-    return differentiated_as_region(fun, range(len(primals)), resolve_policy(policy), has_aux, differentiate)
+    return differentiated_as_region(fun, range(len(primals)), marks, has_aux, differentiate)
+
+
+def _marks(policy: Any, target: Target | str | None) -> Marks:
+    """Those of a whole function as a region; without a policy, the regions inside have their own say."""
+    resolved = resolve_policy(policy)
+    return Marks(resolved, transparent=resolved is None, target=None if target is None else as_target(target))
 
 
 def _renamed(new: Any, prefix: str, fun: Callable[..., Any]) -> Any:

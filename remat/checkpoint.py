@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Hashable, Sequence
+from dataclasses import replace
 from typing import Any, ParamSpec, TypeVar, overload
 
 import jax
@@ -29,6 +30,7 @@ from remat.region_primitive import Marks
 from remat.regions import Call
 from remat.signature import call_text, flatten_arguments, is_array, leaf_text
 from remat.statics import Statics
+from remat.targets.target import Target, as_target
 from remat.trace import ValueNeeded, values_at_hand
 from remat.transforms import region_derivative  # noqa: F401  (gives regions their derivative)
 
@@ -57,6 +59,7 @@ def checkpoint(
     prevent_cse: Any = True,
     static_argnums: int | Sequence[int] = (),
     static_argnames: str | Sequence[str] = (),
+    target: Target | str | None = None,
 ) -> Callable[[Callable[P, R]], Callable[P, R]]: ...
 def checkpoint(
     fun: Any = None,
@@ -66,6 +69,7 @@ def checkpoint(
     prevent_cse: Any = True,
     static_argnums: int | Sequence[int] = (),
     static_argnames: str | Sequence[str] = (),
+    target: Target | str | None = None,
 ) -> Any:
     """Make a function a region whose intermediate values are recomputed in the backward pass, but for those that
     `policy` keeps.
@@ -80,6 +84,8 @@ def checkpoint(
       arguments gives an answer for each argument.
     - `static_argnums`, `static_argnames`: arguments that are Python values and not arrays, by position or by name.
       They may be passed by position or by keyword, and need not be hashable.
+    - `target`: what the derivative is made for, a `remat.Target` or its name. None is the device JAX would run on,
+      or the target of a `remat.measure` around.
 
     Python booleans and leaves that are no arrays (strings, functions, None) are static without being declared, and in
     Equinox modules all numbers are. Modules of Flax nnx may be arguments, and `fun` may be one or a method of one:
@@ -105,6 +111,7 @@ def checkpoint(
             prevent_cse=prevent_cse,
             static_argnums=static_argnums,
             static_argnames=static_argnames,
+            target=target,
         )
     if not callable(fun) or _is_policy(fun):
         raise ArgumentTypeError(
@@ -115,13 +122,14 @@ def checkpoint(
     statics = Statics.of(fun, static_argnums, static_argnames)
     _check_prevent_cse(prevent_cse)
     of_states = with_states(fun)
+    marks = Marks(chosen, target=None if target is None else as_target(target))
 
     @functools.wraps(fun)
     def checkpointed(*args: Any, **kwargs: Any) -> Any:
         if owner_of(fun) is None and not holds_nodes((args, kwargs)):
-            return _call_region(fun, chosen, prevent_cse, statics, args, kwargs)
+            return _call_region(fun, marks, prevent_cse, statics, args, kwargs)
         return call_with_states(
-            lambda args, kwargs: _call_region(of_states, chosen, prevent_cse, statics, args, kwargs), fun, args, kwargs
+            lambda args, kwargs: _call_region(of_states, marks, prevent_cse, statics, args, kwargs), fun, args, kwargs
         )
 
     return checkpointed
@@ -188,7 +196,7 @@ def _check_prevent_cse(prevent_cse: Any) -> None:
 
 def _call_region(
     fun: Callable[..., Any],
-    policy: Policy | None,
+    marks: Marks,
     prevent_cse: Any,
     statics: Statics,
     args: tuple[Any, ...],
@@ -200,8 +208,8 @@ def _call_region(
         raise ValueNeeded("a static argument of a checkpoint")
     arguments = flatten_arguments(fun, args, kwargs).with_static(numbers_in_modules((args, kwargs)))
     flags = prevent_cse if isinstance(prevent_cse, bool) else _flags_of_leaves(prevent_cse, args, arguments)
-    with_jax = functools.partial(jax.checkpoint, policy=jax_policy(policy), prevent_cse=flags)
-    return Call(fun, Marks(policy, flags), with_jax, statics)(arguments)
+    with_jax = functools.partial(jax.checkpoint, policy=jax_policy(marks.policy), prevent_cse=flags)
+    return Call(fun, replace(marks, prevent_cse=flags), with_jax, statics)(arguments)
 
 
 def _flags_of_leaves(prefix: Any, args: tuple[Any, ...], arguments: Any) -> tuple[bool, ...]:

@@ -27,7 +27,7 @@ Run = Callable[[tuple[Any, ...], dict[str, Any]], Any]
 
 
 def differentiated_as_region(
-    fun: Callable[..., Any], chosen: Sequence[int], policy: Any, has_aux: bool, differentiate: Callable[[Run], Any]
+    fun: Callable[..., Any], chosen: Sequence[int], marks: Marks, has_aux: bool, differentiate: Callable[[Run], Any]
 ) -> Any:
     """Differentiate a function as a region.
 
@@ -35,7 +35,7 @@ def differentiated_as_region(
     values, those that are not differentiated are closed over as they are; it is then traced at each call. And if it
     looks at what it computes from them, then without a policy JAX differentiates it step by step.
     """
-    marks = Marks(policy, transparent=policy is None)
+    policy = marks.policy
 
     def with_jax(flat: Callable[..., Any]) -> Callable[..., Any]:
         return flat if policy is None else jax.checkpoint(flat, policy=jax_policy(policy))

@@ -20,6 +20,7 @@ from jax.interpreters import ad, batching, mlir
 from jax.interpreters import partial_eval as pe
 
 from remat import eager, jax_compat
+from remat.targets.target import Target
 
 source_info_util.register_exclusion(__file__)
 
@@ -47,6 +48,7 @@ class Marks:
     transparent: bool = False
     derived: bool = False
     compiled: bool = False
+    target: Target | None = None
 
     def of_derived(self, jaxpr: Any) -> Marks:
         """The marks for a program that differentiation made of the region of this jaxpr."""
@@ -54,7 +56,7 @@ class Marks:
         flag = flags if isinstance(flags, bool) else any(flags)
         compiled = self.compiled or jax_compat.is_mostly_a_call(jaxpr)
         transparent = self.transparent or hasattr(self.policy, "regions_of")
-        return Marks(self.policy, flag, 0, transparent, True, compiled)
+        return Marks(self.policy, flag, 0, transparent, True, compiled, self.target)
 
 
 made_programs: weakref.WeakKeyDictionary[Any, Callable[[], Any]] = weakref.WeakKeyDictionary()

@@ -23,6 +23,7 @@ from remat.ir.program import Program, Value
 from remat.ir.rewrite import without_barriers
 from remat.lower import evaluate
 from remat.region_primitive import Marks, bind_traced, made_programs
+from remat.targets.current import use_target_if_chosen
 from remat.transforms.enclose import enclosed
 from remat.transforms.split import Split, split
 
@@ -120,7 +121,8 @@ class SplitMap:
         None where it would need what is not kept.
         """
         if present not in self._programs:
-            self._programs[present] = self._backward(present)
+            with use_target_if_chosen(self.marks.target):
+                self._programs[present] = self._backward(present)
         return self._programs[present]
 
     def _backward(self, present: tuple[bool, ...]) -> tuple[Program, list[int], tuple[bool, ...]] | None:
@@ -165,7 +167,8 @@ class SplitMap:
     def tangent(self) -> Any:
         """The tangent program, which residuals it reads, and what it takes and returns; None where there is none."""
         if "tangent" not in self._programs:
-            self._programs["tangent"] = self._tangent()
+            with use_target_if_chosen(self.marks.target):
+                self._programs["tangent"] = self._tangent()
         return self._programs["tangent"]
 
     def _tangent(self) -> Any:

@@ -26,7 +26,7 @@ from remat.ir.program import Literal, Program, Value
 from remat.ir.types import is_differentiable
 from remat.lower import evaluate
 from remat.region_primitive import Marks, region_p
-from remat.targets.current import current_target
+from remat.targets.current import current_target, use_target_if_chosen
 from remat.trace import read_nested
 from remat.transforms.differentiate_program import linearize_and_split
 from remat.transforms.enclose import around
@@ -103,7 +103,7 @@ def _zero(x: Any) -> Any:
 
 def linearization(jaxpr: Any, name: str, marks: Marks, active: tuple[bool, ...]) -> Linearization:
     """The linearization of a region, from what is known about its function."""
-    with _lock:
+    with _lock, use_target_if_chosen(marks.target):
         known = _known.setdefault(jaxpr, {})
         key = (marks, active, current_target().compiler)
         if key not in known:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
+from typing import Any
 
 from remat.targets.target import Target, as_target
 
@@ -28,3 +29,8 @@ def use_target(target: Target | str | None) -> Iterator[Target]:
         yield chosen
     finally:
         _chosen.reset(token)
+
+
+def use_target_if_chosen(target: Target | None) -> AbstractContextManager[Any]:
+    """`use_target` of a target that the user chose; where none was chosen, what is current stays."""
+    return nullcontext() if target is None else use_target(target)
