@@ -1,6 +1,7 @@
 """Memory, work and time of one gradient step, side by side: no checkpoint, JAX whole, JAX by hand, remat whole.
 
     python benchmarks/memory.py [--target NAME] [--no-times] [--only TEXT] [--json [FILE]] [--gpu-dots triton|cublas]
+    python benchmarks/memory.py --target NAME --only TEXT --who "remat, whole loss" --against FILE
 
 For each net, ways to compute `value_and_grad` of the same loss are compiled in one process: without checkpoint, with
 `jax.checkpoint` around the whole loss, with `jax.checkpoint` placed on every layer or loop body by hand (under the
@@ -22,6 +23,9 @@ a process that ends as soon as arrays have their place (`early.py`). A real GPU 
 and cuBLAS by timing them; `--gpu-dots` makes all of them one or the other, and the truth is between the two.
 
 `--json` without a name writes `benchmarks/memory-TARGET.json`. Rows of other nets in that file stay.
+
+`--against FILE` compares with figures written before, of the ways in `--who` (all without it), and exits with 1 where
+a program needs more than 3 % above them. CI does so for a small net on each compiler.
 """
 
 from __future__ import annotations
@@ -52,6 +56,8 @@ from remat import Target
 
 MIB = 2**20
 REPETITIONS = 15
+RISE = 1.03
+"""How much more a program may need than it did, with `--against`: compilers differ a little from version to version."""
 
 
 def candidates(net: Net) -> dict[str, Callable[..., Any]]:
@@ -104,10 +110,12 @@ def kept_bytes(net: Net, who: str) -> int | None:
     return remat.saved_residuals(remat.checkpoint(of_first, policy=policy), net.shapes[0]).new_bytes
 
 
-def measure(net: Net, target: Target, compiler_options: dict[str, Any]) -> list[dict[str, Any]]:
+def measure(net: Net, target: Target, compiler_options: dict[str, Any], chosen: str = "") -> list[dict[str, Any]]:
     """A row for each candidate, of what the compiler says; each is printed as soon as it is known."""
     rows = []
     for who, function in candidates(net).items():
+        if chosen and who != chosen:
+            continue
         if target.platform == "tpu":
             place = [sys.executable, __file__, "--target", str(target), "--only", net.name, "--row", who, "--dump"]
             figures = figures_of(place)
@@ -205,6 +213,23 @@ def write_json(path: Path, target: Target, rows: list[dict[str, Any]]) -> None:
     )
 
 
+def risen(rows: list[dict[str, Any]], path: Path) -> list[str]:
+    """What needs more memory than it did when the figures in that file were written."""
+    known = {(r["net"], r["policy"], r["who"]): r for r in json.loads(path.read_text())["rows"]}
+    found = []
+    for row in rows:
+        before, now = known.get((row["net"], row["policy"], row["who"])), _needed(row)
+        if before is None or _needed(before) is None:
+            continue
+        if now is None or now > RISE * _needed(before):
+            found.append(f"{row['net']}, {row['policy']}, {row['who']}: {now} MiB, before {_needed(before)} MiB")
+    return found
+
+
+def _needed(row: dict[str, Any]) -> Any:
+    return None if row.get("temp_mib") is None else round(row["temp_mib"] + row["output_mib"], 1)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--target", default="cpu", help="what to compile for (default: cpu, where it is run too)")
@@ -216,7 +241,11 @@ def main() -> None:
     parser.add_argument("--row", help=argparse.SUPPRESS)
     parser.add_argument("--dump", help=argparse.SUPPRESS)
     parser.add_argument("--json", nargs="?", const="", help="write the figures to this file")
+    parser.add_argument("--who", default="", help="only this way, in the words of the table; not with --json")
+    parser.add_argument("--against", help="exit with 1 where more memory is needed than the figures in this file say")
     options = parser.parse_args()
+    if options.who and options.json is not None:
+        parser.error("--json writes all ways of a net; leave --who out")
     target = Target.parse(options.target)
     nets = [n for n in (all_nets() if target.platform == "cpu" else TRAINING_NETS) if options.only in n.name]
     if options.dump:
@@ -227,14 +256,19 @@ def main() -> None:
     print(f"  {'':20s} {'MiB':>8s} {'MiB':>8s} {'MiB':>8s} {'GFLOP':>8s} {'ms':>8s}")
     name = "-".join(["memory", target.platform, *filter(None, [target.chip]), *(["cublas"] if cublas else [])])
     file = Path(options.json or Path(__file__).with_name(f"{name}.json"))
+    worse = []
     for net in nets:
         print(f"{net.name}, policy {net.short}", flush=True)
-        rows = measure(net, target, {"xla_gpu_enable_triton_gemm": False} if cublas else {})
-        if target.platform == "cpu":
+        rows = measure(net, target, {"xla_gpu_enable_triton_gemm": False} if cublas else {}, options.who)
+        worse += risen(rows, Path(options.against)) if options.against else []
+        if target.platform == "cpu" and not options.who:
             run(net, rows, not options.no_times)
+        if target.platform == "cpu":
             print("\n".join(map(line, rows)), flush=True)
         if options.json is not None:
             write_json(file, target, rows)
+    if worse:
+        sys.exit("needs more memory than before:\n  " + "\n  ".join(worse))
 
 
 if __name__ == "__main__":
