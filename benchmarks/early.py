@@ -57,9 +57,10 @@ def read_dump(folder: Path) -> dict[str, Any]:
     """The figures in what the compiler wrote. Memory without a color is the device's main memory."""
     assignment = next(folder.glob(ASSIGNMENT)).read_text()
     sizes = re.findall(r"^allocation \d+: size (\d+), page \d+, (.*):$", assignment, re.MULTILINE)
-    program = next(folder.glob(PROGRAM)).read_text()
+    work = work_of(parse_hlo(next(folder.glob(PROGRAM)).read_text()))
     return {
         "temp_bytes": sum(int(size) for size, kind in sizes if "preallocated-temp" in kind),
         "output_bytes": sum(int(size) for size, kind in sizes if "maybe-live-out" in kind),
-        "dot_flops": work_of(parse_hlo(program)).flops,
+        "dot_flops": work.flops,
+        "collectives": [{"kind": kind, "bytes": moved} for kind, moved in work.collective_bytes.items()],
     }

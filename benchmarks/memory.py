@@ -18,9 +18,11 @@ and on the CPU, where the program can be run:
 - *difference*: the largest difference of a gradient to the one without checkpoint, relative to the gradient's maximum.
 
 `--target tpu:v5e:2x2`, `tpu:v5p:2x2x1` or `gpu:H100` compiles for that device, which need not be there
-(`pip install 'remat[tpu]'` or `'remat[gpu]'`), nets of training size in bfloat16. For a TPU each program is compiled in
-a process that ends as soon as arrays have their place (`early.py`). A real GPU chooses for each product between Triton
-and cuBLAS by timing them; `--gpu-dots` makes all of them one or the other, and the truth is between the two.
+(`pip install 'remat[tpu]'` or `'remat[gpu]'`), nets of training size in bfloat16; for eight of them (`tpu:v5p:2x2x2`,
+`gpu:H100:8`) decoders whose parameters and batch are sharded over all, with what collectives move. For a TPU each
+program is compiled in a process that ends as soon as arrays have their place (`early.py`). A real GPU chooses for each
+product between Triton and cuBLAS by timing them; `--gpu-dots` makes all of them one or the other, and the truth is
+between the two.
 
 `--json` without a name writes `benchmarks/memory-TARGET.json`. Rows of other nets in that file stay.
 
@@ -49,7 +51,7 @@ import jax
 import jax.numpy as jnp
 from early import figures_of
 from nets import DOTS, NOTHING, Net, all_nets, random_arguments
-from training_nets import TRAINING_NETS
+from training_nets import FSDP_DEVICES, FSDP_NETS, TRAINING_NETS
 
 import remat
 from remat import Target
@@ -139,8 +141,18 @@ def row_of(net: Net, who: str, figures: dict[str, Any]) -> dict[str, Any]:
         "output_mib": in_mib(figures.get("output_bytes")),
         "dot_gflop": None if flops is None else flops / 1e9,
         "compile_s": round(figures["seconds"], 1),
+        **({"collectives_mib": moved} if (moved := moved_between_devices(figures)) else {}),
         **({} if error is None else {"error": error}),
     }
+
+
+def moved_between_devices(figures: dict[str, Any]) -> dict[str, float]:
+    """MiB that a device's collectives move, by kind, loops multiplied by their length."""
+    moved: dict[str, float] = {}
+    for collective in figures.get("collectives") or []:
+        kind = collective["kind"]
+        moved[kind] = moved.get(kind, 0.0) + collective["bytes"] / MIB
+    return {kind: round(size, 1) for kind, size in sorted(moved.items())}
 
 
 def compile_into(folder: str, net: Net, who: str, target: Target) -> None:
@@ -193,7 +205,8 @@ def line(row: dict[str, Any]) -> str:
         return f"{'-':>8s}" if value is None else format(value, form)
 
     forms = {"kept_mib": "8.1f", "temp_mib": "8.1f", "output_mib": "8.1f", "dot_gflop": "8.2f", "step_ms": "8.1f"}
-    return f"  {row['who']:20s} {' '.join(cell(k, f) for k, f in forms.items())}  {cell('difference', '.0e')}"
+    moved = "".join(f"  {kind} {size:.0f} MiB" for kind, size in row.get("collectives_mib", {}).items())
+    return f"  {row['who']:20s} {' '.join(cell(k, f) for k, f in forms.items())}  {cell('difference', '.0e')}{moved}"
 
 
 def versions(target: Target) -> str:
@@ -230,6 +243,12 @@ def _needed(row: dict[str, Any]) -> Any:
     return None if row.get("temp_mib") is None else round(row["temp_mib"] + row["output_mib"], 1)
 
 
+def nets_for(target: Target) -> list[Net]:
+    if target.platform == "cpu":
+        return all_nets()
+    return FSDP_NETS if target.devices == FSDP_DEVICES else TRAINING_NETS
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--target", default="cpu", help="what to compile for (default: cpu, where it is run too)")
@@ -247,14 +266,15 @@ def main() -> None:
     if options.who and options.json is not None:
         parser.error("--json writes all ways of a net; leave --who out")
     target = Target.parse(options.target)
-    nets = [n for n in (all_nets() if target.platform == "cpu" else TRAINING_NETS) if options.only in n.name]
+    nets = [n for n in nets_for(target) if options.only in n.name]
     if options.dump:
         return compile_into(options.dump, nets[0], options.row, target)
     cublas = target.platform == "gpu" and options.gpu_dots == "cublas"
     print(f"{versions(target)}; {target}{', products by cuBLAS' if cublas else ''}")
     print(f"  {'':20s} {'kept':>8s} {'temp':>8s} {'output':>8s} {'dots':>8s} {'step':>8s}  difference")
     print(f"  {'':20s} {'MiB':>8s} {'MiB':>8s} {'MiB':>8s} {'GFLOP':>8s} {'ms':>8s}")
-    name = "-".join(["memory", target.platform, *filter(None, [target.chip]), *(["cublas"] if cublas else [])])
+    kind = ["cublas"] if cublas else ["fsdp"] if nets_for(target) is FSDP_NETS else []
+    name = "-".join(["memory", target.platform, *filter(None, [target.chip]), *kind])
     file = Path(options.json or Path(__file__).with_name(f"{name}.json"))
     worse = []
     for net in nets:

@@ -11,6 +11,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 from jax import lax
+from jax.sharding import AbstractMesh, AxisType, NamedSharding, PartitionSpec
 from nets import (
     DOTS,
     NO_BATCH,
@@ -96,4 +97,53 @@ TRAINING_NETS = [
     Net("U-Net", DOTS, "dots", unet, (bf16(unet_shapes(64)), array(64, 128, 128, 3))),
     Net("LSTM 512 steps", DOTS, "dots", lstm, (bf16(lstm_shapes(1024)), array(512, 256, 1024))),
     Net("ViT", NO_BATCH, "dots_no_batch", vit, (VIT_SHAPES, array(32, 224, 224, 3), array(32, 1000))),
+]
+
+# Sharded over eight devices, parameters and batch alike ("fully sharded data parallel"): each layer's weights are
+# gathered where they are used, and gathered again where they are recomputed with.
+
+FSDP_DEVICES = 8
+MESH = AbstractMesh((FSDP_DEVICES,), ("fsdp",), axis_types=(AxisType.Auto,))
+
+
+def sharded(shapes: Any, dimension: int = 0) -> Any:
+    """The same shapes, each sharded over the devices along one dimension where that divides it."""
+
+    def one(t: jax.ShapeDtypeStruct) -> jax.ShapeDtypeStruct:
+        axes: list[str | None] = [None] * len(t.shape)
+        if len(t.shape) > dimension and t.shape[dimension] % FSDP_DEVICES == 0:
+            axes[dimension] = "fsdp"
+        return jax.ShapeDtypeStruct(t.shape, t.dtype, sharding=NamedSharding(MESH, PartitionSpec(*axes)))
+
+    return jax.tree.map(one, shapes)
+
+
+def stacked(shapes: dict[str, Any]) -> dict[str, Any]:
+    """Parameters of a loop over layers: these are stacked along the first dimension, and sharded along the second."""
+    return {k: sharded(v, 1 if k == "blocks" else 0) for k, v in shapes.items()}
+
+
+def fsdp(decoder: Callable[[Wrap], Callable[..., Any]], shapes: Any) -> Callable[[Wrap], Callable[..., Any]]:
+    """A decoder told how it is sharded: activations along the batch at each layer, and gradients as parameters are."""
+
+    def along_batch(tree: Any) -> Any:
+        batch = NamedSharding(MESH, PartitionSpec("fsdp"))
+        return jax.tree.map(lambda x: lax.with_sharding_constraint(x, batch), tree)
+
+    def told(wrap: Wrap) -> Callable[..., Any]:
+        loss = decoder(lambda layer: wrap(lambda x, p: along_batch(layer(along_batch(x), p))))
+
+        def sharded_loss(params: Any, tokens: Any) -> Any:
+            return loss(jax.tree.map(lambda x, t: lax.with_sharding_constraint(x, t.sharding), params, shapes), tokens)
+
+        return sharded_loss
+
+    return told
+
+
+FSDP_TOKENS = sharded(jax.ShapeDtypeStruct((4 * FSDP_DEVICES, 2048), jnp.int32))
+STACKED, LAYERS = stacked(SCANNED), sharded(UNROLLED)
+FSDP_NETS = [
+    Net("decoder scan, FSDP", NO_BATCH, "dots_no_batch", fsdp(decoder_scan, STACKED), (STACKED, FSDP_TOKENS)),
+    Net("decoder unrolled, FSDP", NO_BATCH, "dots_no_batch", fsdp(decoder_unrolled, LAYERS), (LAYERS, FSDP_TOKENS)),
 ]

@@ -235,6 +235,15 @@ def evaluate_jaxpr(jaxpr: Any, inputs: Any, constants: Any = None) -> list[Any]:
     return list(jax.core.eval_jaxpr(getattr(jaxpr, "jaxpr", jaxpr), given, *inputs))
 
 
+def array_of_number(x: Any) -> Any:
+    """An array in place of a Python number, also of one that is differentiated: the rules of primitives want arrays,
+    and it is JAX's functions that make them."""
+    primal = x
+    while isinstance(primal, jax.core.Tracer) and hasattr(primal, "primal"):
+        primal = primal.primal
+    return jax.numpy.array(x, copy=True) if isinstance(primal, (bool, int, float, complex)) else x
+
+
 def part_of_jaxpr(jaxpr: Any, equations: list[Any], inputs: list[Any], outputs: list[Any]) -> Any:
     """Some equations of a closed jaxpr without constants among them, as a closed jaxpr."""
     inner = jaxpr.jaxpr

@@ -94,7 +94,8 @@ def bind_traced(
 
 def bind_equations(jaxpr: Any, inputs: Sequence[Any]) -> list[Any]:
     """Bind the equations of the called function one by one, as if JAX ran it."""
-    return _with_calls(jaxpr, inputs, lambda params, given: jax_compat.evaluate_jaxpr(params["jaxpr"], given))
+    arrays = [jax_compat.array_of_number(x) for x in inputs]
+    return _with_calls(jaxpr, arrays, lambda params, given: jax_compat.evaluate_jaxpr(params["jaxpr"], given))
 
 
 def _with_calls(jaxpr: Any, inputs: Sequence[Any], call: Callable[[dict[str, Any], list[Any]], list[Any]]) -> list[Any]:

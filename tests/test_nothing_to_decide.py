@@ -67,3 +67,15 @@ def test_errors_of_jax_tell_the_line() -> None:
     with pytest.raises(ValueError, match="Reverse-mode") as caught:
         remat.grad(loop)(1.0)
     assert any(__file__ in note and "(test_errors_of_jax_tell_the_line" in note for note in caught.value.__notes__)
+
+
+@pytest.mark.parametrize("fun", [jnp.arcsinh, jnp.sin, lambda x: x**3, lambda x: jnp.where(x > 0, x * x, -x)])
+def test_python_numbers_are_arrays_for_the_rules_of_primitives(fun: Any) -> None:
+    for run in (
+        lambda grad: jax.jvp(grad(fun), (1.0,), (1.0,)),
+        lambda grad: jax.jvp(grad(grad(fun)), (1.0,), (1.0,)),
+        lambda grad: jax.linearize(grad(fun), 1.0)[1](1.0),
+        lambda grad: jax.vjp(grad(fun), 1.0)[1](1.0),
+        lambda grad: jax.hessian(lambda x: grad(fun)(x))(1.0),
+    ):
+        np.testing.assert_allclose(run(remat.grad), run(jax.grad), rtol=1e-6)
