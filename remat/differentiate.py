@@ -71,10 +71,12 @@ def differentiated_as_region(
         except (*VALUE_ERRORS, jax.errors.UnexpectedTracerError):  # the latter: a rule that closes over a value
             if way is ways[-1]:
                 raise
-        except (ValueError, NotImplementedError) as error:
-            if policy is None and way is traced:
-                _say_where(error, lambda: differentiate(functools.partial(traced, always=True)))
+        except RematError:
             raise
+        except (TypeError, ValueError, NotImplementedError) as error:
+            if policy is not None or way is not traced:
+                raise
+            return _as_region_instead(error, lambda: differentiate(functools.partial(traced, always=True)))
         else:
             if way is not ways[0]:
                 _note_that_it_looks_at_values(fun)
@@ -82,14 +84,18 @@ def differentiated_as_region(
     raise AssertionError("unreachable")
 
 
-def _say_where(error: Exception, as_region: Callable[[], Any]) -> None:
-    """Add the user's line to an error of a derivative rule of JAX, by running into it again in a region."""
+def _as_region_instead(error: Exception, differentiate: Callable[[], Any]) -> Any:
+    """The derivative where JAX's rules fail and ours do not (on cotangents of another float type than their primals).
+
+    Where ours fail too, JAX's error is raised, with the user's line.
+    """
     try:
-        as_region()
+        return differentiate()
     except (RematError, type(error)) as located:
         notes = [str(located)] if isinstance(located, RematError) else getattr(located, "__notes__", [])
         for note in notes:
             error.add_note(note)
+    raise error
 
 
 def without_settings(fun: Callable[..., Any], args: tuple[Any, ...]) -> Arguments:
