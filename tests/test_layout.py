@@ -160,7 +160,7 @@ def test_no_module_is_loaded_twice():
 def test_private_jax_only_in_the_compatibility_module():
     pattern = re.compile(r"jax\._src|__version_info__|__version__(?!,|\}|\)|$)")
     for module, path in MODULES.items():
-        if module not in ("remat.jax_compat", "remat"):
+        if module != "remat" and not module.startswith("remat.jax_compat"):
             lines = [line for line in path.read_text().splitlines() if pattern.search(line) and "jax" in line]
             assert not lines, f"{module}: {lines}"
 
