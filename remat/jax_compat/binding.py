@@ -6,6 +6,7 @@ import contextlib
 from typing import Any
 
 import jax
+import jax.core
 import jax.numpy as jnp
 from jax.extend import core as jex_core
 from jax.extend import source_info_util
