@@ -5,7 +5,6 @@ from __future__ import annotations
 import click
 from rich.console import Console
 
-from remat.checkpoint import checkpoint
 from remat.cli.example import load_example, use_the_cpu
 from remat.cli.parameters import PolicyText
 from remat.decisions import Policy
@@ -27,7 +26,7 @@ def saved(target: str, policy: Policy | None, form: str) -> None:
     """
     use_the_cpu()
     fun, args, kwargs = load_example(target, "TARGET")
-    residuals = saved_residuals(fun if policy is None else checkpoint(fun, policy=policy), *args, **kwargs)
+    residuals = saved_residuals(fun, *args, policy=policy, **kwargs)
     if form == "json":
         click.echo(residuals.to_json())
         return

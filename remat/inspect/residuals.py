@@ -7,12 +7,14 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, overload
 
+from remat.checkpoint import checkpoint
 from remat.decisions import Offload, Save, as_policy
+from remat.gradient_checks import check_argnums, choose_arguments
 from remat.ir.ops import Name, Scan
 from remat.ir.program import Equation, Program, Value
 from remat.ir.source import NOWHERE, Position
 from remat.ir.types import element_count, is_differentiable, short_text, size_in_bytes
-from remat.signature import flatten_arguments, function_name
+from remat.signature import flatten_arguments, function_name, leaves_of
 from remat.trace import trace_arguments
 from remat.transforms.differentiate_program import split_program
 from remat.transforms.split import Split
@@ -138,24 +140,46 @@ class Residuals(Sequence[Residual]):
         return residuals_text(self)
 
 
-def saved_residuals(fun: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Residuals:
-    """What is kept for the backward pass when `fun` is differentiated with respect to all its floating point arguments.
+def saved_residuals(
+    fun: Callable[..., Any],
+    /,
+    *args: Any,
+    policy: Any = None,
+    argnums: int | Sequence[int] | None = None,
+    **kwargs: Any,
+) -> Residuals:
+    """What is kept for the backward pass when `fun` is differentiated.
 
     **Arguments**
 
     - `fun`: the function; checkpoint regions in it, ours and JAX's, act as they do under `remat.grad`.
     - `args`, `kwargs`: its arguments; shapes are enough (`jax.ShapeDtypeStruct`).
+    - `policy`: what is kept, as for `remat.grad(fun, policy=...)`: the function is one region. None leaves that to the
+      regions in it.
+    - `argnums`: the positional argument or arguments that are differentiated, as for `remat.grad`; None means all
+      floating point arguments.
 
     **Returns** a `Residuals` sequence. Sizes are predicted from the program, not measured.
 
+    **Raises** what `remat.grad` raises for bad policies and `argnums`.
+
     >>> import jax.numpy as jnp, remat
-    >>> residuals = remat.saved_residuals(lambda w, x: jnp.sin(w @ x), jnp.ones((5, 4)), jnp.ones(4))
-    >>> [(r.type, r.origin.text, r.total_bytes) for r in residuals]
+    >>> w, x = jnp.ones((5, 4)), jnp.ones(4)
+    >>> [(r.type, r.origin.text, r.total_bytes) for r in remat.saved_residuals(lambda w, x: jnp.sin(w @ x), w, x)]
     [('f32[5,4]', 'w', 80), ('f32[4]', 'x', 16), ('f32[5]', 'cos', 20)]
+    >>> [r.origin.text for r in remat.saved_residuals(lambda w, x: jnp.sin(w @ x), w, x, policy="nothing", argnums=0)]
+    ['w', 'x']
     """
-    program = trace_arguments(fun, flatten_arguments(fun, args, kwargs))
-    split = split_program(program, [is_differentiable(t) for t in program.input_types])
-    return residuals_of(split, program, function_name(fun))
+    if policy is not None:
+        fun = checkpoint(fun, policy=policy)
+    arguments = flatten_arguments(fun, args, kwargs)
+    program = trace_arguments(fun, arguments)
+    chosen = [True for _ in arguments.leaves]
+    if argnums is not None:
+        positions = choose_arguments(fun, check_argnums(argnums)[0], args, kwargs)
+        chosen = leaves_of(arguments, args, kwargs, positions)
+    active = [c and is_differentiable(t) for c, t in zip(chosen, program.input_types, strict=True)]
+    return residuals_of(split_program(program, active), program, function_name(fun))
 
 
 def residuals_of(split: Split, program: Program, function: str) -> Residuals:

@@ -14,7 +14,7 @@ def print_saved_residuals(fun: Callable[..., Any], /, *args: Any, **kwargs: Any)
     """Print what is kept for the backward pass, in the line format of `jax.ad_checkpoint.print_saved_residuals`.
 
     Inside a scan, the line names the operation and the source line in the body, and how often the value is kept.
-    After the list come totals. Arguments are those of `remat.saved_residuals`.
+    After the list come totals. Arguments are those of `remat.saved_residuals`, `policy` and `argnums` among them.
 
     >>> import jax.numpy as jnp, remat
     >>> remat.print_saved_residuals(lambda w, x: w * x, jnp.ones(3), jnp.ones(3))
