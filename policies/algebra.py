@@ -90,7 +90,7 @@ class Either(Combinable):
 
     @property
     def mentioned_names(self) -> frozenset[Any]:
-        return frozenset().union(*(getattr(p, "mentioned_names", ()) for p in self.policies))
+        return frozenset[Any]().union(*(getattr(p, "mentioned_names", ()) for p in self.policies))
 
     def parts(self, view: RegionView) -> list[tuple[Policy, RegionView]]:
         return [(policy, view) for policy in self.policies]
@@ -130,7 +130,7 @@ class Both(Combinable):
 
     @property
     def mentioned_names(self) -> frozenset[Any]:
-        return frozenset().union(*(getattr(p, "mentioned_names", ()) for p in self.policies))
+        return frozenset[Any]().union(*(getattr(p, "mentioned_names", ()) for p in self.policies))
 
     def __str__(self) -> str:
         return "&".join(f"({p})" if isinstance(p, Either) else str(p) for p in self.policies)

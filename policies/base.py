@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 from jax.ad_checkpoint import Offloadable
 from jax.ad_checkpoint import Recompute as JaxRecompute
@@ -88,9 +88,10 @@ def check_names(names: tuple[Any, ...], constructor: str) -> frozenset[Any]:
     **Raises** `PolicyError`, `PolicyTypeError`.
     """
     if len(names) == 1 and isinstance(names[0], (list, tuple, set, frozenset)):
+        each = ", ".join(repr(name) for name in cast(Iterable[Any], names[0]))
         raise PolicyError(
-            f"{constructor} takes names as separate arguments, but got {names[0]!r}. Write "
-            f"{constructor}({', '.join(map(repr, names[0]))}) or {constructor}(*names)."
+            f"{constructor} takes names as separate arguments, but got {names[0]!r}. Write {constructor}({each}) or "
+            f"{constructor}(*names)."
         )
     return _hashable_names(names, constructor)
 
@@ -105,7 +106,7 @@ def check_name_list(names: Any, parameter: str) -> frozenset[Any]:
     return _hashable_names(names, parameter)
 
 
-def _hashable_names(names: Iterable[Any], where: str) -> frozenset[Any]:
+def _hashable_names(names: Any, where: str) -> frozenset[Any]:
     names = list(names)
     wrong = next((n for n in names if not isinstance(n, Hashable)), None)
     if wrong is not None:

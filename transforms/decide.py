@@ -9,7 +9,7 @@ from __future__ import annotations
 import difflib
 import sys
 import warnings
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Any
 
 from remat.decisions import RECOMPUTE, SAVE, Decision, Policy, RegionView, as_policy, checked_decisions, names_in
@@ -39,7 +39,7 @@ def region_views(program: Linearized) -> list[RegionView]:
     """What each outermost region's policy gets to see."""
     by_region: dict[Region, list[Equation]] = {}
     in_loops = frozenset(program.equations_in_loops())
-    rebuilt = frozenset().union(*(level.always_rebuilt for level in program.levels()))
+    rebuilt = frozenset[Value]().union(*(level.always_rebuilt for level in program.levels()))
     for equation in program.all_equations():
         if equation.region is not None and rebuilt.isdisjoint(equation.outputs):
             by_region.setdefault(equation.region.outermost, []).append(equation)
@@ -63,7 +63,7 @@ def warn_of_unknown_names(policy: Policy, equations: Iterable[Equation], where: 
 
     Returns whether there was something to warn of.
     """
-    mentioned = getattr(policy, "mentioned_names", frozenset())
+    mentioned: Collection[Any] = getattr(policy, "mentioned_names", ())
     if not mentioned:
         return False
     seen = names_in(equations)
@@ -93,7 +93,7 @@ def warn_user(warning: Warning) -> None:
 
 def _user_stacklevel() -> int:
     """The stack level, seen from the caller, of the first frame that is neither ours nor JAX's."""
-    level, frame = 1, sys._getframe(1)
+    level, frame = 1, sys._getframe(1)  # pyright: ignore[reportPrivateUsage]  # documented
     while frame.f_back is not None and frame.f_globals.get("__name__", "").split(".")[0] in _LIBRARIES:
         level, frame = level + 1, frame.f_back
     return level

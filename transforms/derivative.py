@@ -9,6 +9,9 @@ The linear program of an operation that holds functions or programs of its own (
 solves...) is turned around as a whole, for those cotangents that are present when the backward program is made.
 """
 
+# JAX's functions are partly untyped.
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
+
 from __future__ import annotations
 
 import functools

@@ -72,7 +72,7 @@ def _views_down_to_kept(level: Level, value: Value) -> list[Value]:
     equation = level.producer.get(value)
     if equation is None or equation.region is None or not isinstance(level.decisions.get(value), Save):
         return []
-    while equation is not None and is_view_or_cast(equation.op):
+    while is_view_or_cast(equation.op):
         chain.append(value)
         sources = [a for a in equation.inputs if isinstance(a, Value)]
         if len(sources) != 1:

@@ -4,6 +4,9 @@ The equation is a primitive of our own, `remat_linear`, whose parameter knows ho
 do so for a part of the results, and to map it over an axis.
 """
 
+# JAX's functions are partly untyped.
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
+
 from __future__ import annotations
 
 import functools
@@ -64,7 +67,7 @@ class SplitMap:
     """Which of the program's results this is the map to."""
     positions: list[int]
     """Which of the residuals of `first` it reads."""
-    _programs: dict[Any, Any] = field(default_factory=dict)
+    _programs: dict[Any, Any] = field(default_factory=dict[Any, Any])
 
     @classmethod
     def of(
@@ -201,7 +204,7 @@ class SplitMap:
                 kept = [at[p] for p in positions]
                 zeros = [jax_compat.zeros_of(t) for t in self.result_types]
                 _, backward = jax.vjp(lambda *cts: evaluate(program, [*kept, *cts]), *zeros)
-                return list(backward([t for t, returns in zip(tangents, flags, strict=True) if returns]))
+                return [*backward([t for t, returns in zip(tangents, flags, strict=True) if returns])]
 
             self._programs["transposed"] = jax.jit(apply)
         return self._programs["transposed"](list(residuals), list(tangents))
@@ -241,7 +244,8 @@ OF_ALL_RESULTS = ("tangent", "transposed", ("jitted", "tangent"))
 
 def residual_key(made: Split, value: Value) -> Any:
     """What a residual is, in words that hold for every walk over the same linearized program."""
-    level, path = made.level, []
+    level = made.level
+    path: list[int] = []
     while value in level.origins:
         origin = level.origins[value]
         path.append(origin.times)

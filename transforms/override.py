@@ -8,7 +8,7 @@ walk kept something that is inside an inner region.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -84,7 +84,7 @@ def _is_local(policy: Any, view: RegionView) -> bool:
 
 
 @contextmanager
-def _without(outer: set[Region], inner: dict[Region, None], program: Linearized) -> Iterator[None]:
+def _without(outer: set[Region], inner: dict[Region, None], program: Linearized) -> Generator[None]:
     """The program as if the outer regions were not there, for the time of a count."""
     parents = {r: r.parent for r in inner}
     last = {v.region: v.region.last for v in region_views(program)} | dict.fromkeys(inner, False)

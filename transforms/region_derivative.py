@@ -9,6 +9,9 @@ derivatives keep and recompute as the first.
 Everything about a region is worked out once for each traced function and set of differentiated inputs.
 """
 
+# JAX's functions are partly untyped.
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
+
 from __future__ import annotations
 
 import threading
@@ -142,7 +145,7 @@ def _forward(made: Split, name: str) -> tuple[Program, Callable[..., list[Any]],
     """The forward program without what it would hand through, also as a jitted function, and where each result is."""
     inputs = {v: i for i, v in enumerate(made.forward.inputs)}
     computed: dict[Any, int] = {}
-    places = []
+    places: list[Place] = []
     for atom in made.forward.outputs:
         if isinstance(atom, Value) and atom in inputs:
             places.append(Place(True, inputs[atom]))

@@ -1,5 +1,8 @@
 """Splitting a linearized program into a forward program, a backward (or tangent) program, and the residuals between."""
 
+# Some imports fill the rule tables; ruff looks for those that are unused.
+# pyright: reportUnusedImport=false
+
 from __future__ import annotations
 
 from collections.abc import Sequence

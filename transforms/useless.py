@@ -80,7 +80,8 @@ def _unmatched_products(policy: Policy, part: Policy, view: RegionView, level: L
 
 
 def _kept_in_place(policy: Policy, part: Policy, view: RegionView, level: Level) -> Iterator[str]:
-    wanted = part.offloaded_names  # type: ignore[attr-defined]
+    offloading: Any = part
+    wanted: frozenset[Any] = offloading.offloaded_names
     if wanted.isdisjoint(names_in(view.equations)):
         return
     inside = set(view.equations)

@@ -55,7 +55,7 @@ class LinearFunction(_WithStatics):
     """`linear_fn` of a function whose arguments have static leaves; what stands there in tangents is not looked at."""
 
     def __call__(self, *tangents: Any) -> Any:
-        leaves = jax.tree.flatten((tangents, {}), is_leaf=lambda x: x is None)[0]
+        leaves = jax.tree.leaves((tangents, {}), is_leaf=lambda x: x is None)
         if len(leaves) != self.structure.tree.num_leaves:
             raise ArgumentTypeError(
                 f"linear_fn was called with the tangents {tree_text(tangents)} of {len(leaves)} leaves, but the "

@@ -33,7 +33,7 @@ class StackedFrom:
     times: int
 
 
-Step = Callable[[Builder, list[Atom], list[Any]], list[Any]]
+Step = Callable[[Builder, list[Atom], list[Any]], Sequence[Value | None]]
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,15 +62,15 @@ class Level:
     unrolled: bool = False
     """Whether it is the body of a loop of which several iterations are compiled as straight-line code."""
 
-    origins: dict[Value, StackedFrom] = field(default_factory=dict)
-    needed_by: dict[Value, list[LinearEquation]] = field(default_factory=dict)
-    residuals: dict[Value, Value] = field(default_factory=dict)
+    origins: dict[Value, StackedFrom] = field(default_factory=dict[Value, StackedFrom])
+    needed_by: dict[Value, list[LinearEquation]] = field(default_factory=dict[Value, list[LinearEquation]])
+    residuals: dict[Value, Value] = field(default_factory=dict[Value, Value])
     """From a value of the forward program to what is kept for it: the value itself, or its copy in another memory."""
 
-    kept: dict[Value, Decision] = field(default_factory=dict)
+    kept: dict[Value, Decision] = field(default_factory=dict[Value, Decision])
     """How each residual is kept."""
 
-    children: list[Level] = field(default_factory=list)
+    children: list[Level] = field(default_factory=list["Level"])
     """The levels of loop bodies and branches."""
 
     liveness: Liveness | None = None

@@ -72,9 +72,9 @@ class Step:
     op: Op
     equation: Equation
     operands: list[Node]
-    outputs: list[Node] = field(default_factory=list)
+    outputs: list[Node] = field(default_factory=list[Node])
     bound: Bound = Bound.COMPUTE
-    explicit: list[Node] = field(default_factory=list)
+    explicit: list[Node] = field(default_factory=list[Node])
 
     @property
     def is_tracked(self) -> bool:
@@ -251,7 +251,7 @@ def burn_mark(op: Op, inputs: Sequence[Atom]) -> tuple[Bound, Retrieves]:
         return Bound.MEMORY, special.get(power, Retrieves.OPERANDS)
     if is_function(op):  # Burn has relu; anything else it would take apart
         inner = inner_names(op)
-        memory_bound = inner == {"max"} or all(n in BURN_MEMORY_BOUND for n in inner)
+        memory_bound = inner == frozenset({"max"}) or all(n in BURN_MEMORY_BOUND for n in inner)
         return (Bound.MEMORY if memory_bound else Bound.COMPUTE), Retrieves.OPERANDS
     return row.burn_bound, row.retrieves
 

@@ -12,7 +12,7 @@ Factorizations have the counts of textbooks (Golub and Van Loan), of which itera
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -105,7 +105,7 @@ def _last_dimension(operation: Operation) -> float:
     return 2 * elements(operation.outputs[0]) * _sizes(operation.inputs[0].shape)[-1]
 
 
-def _product(type: Any, dimensions: Any) -> float:
+def _product(type: Any, dimensions: Iterable[int]) -> float:
     sizes = _sizes(type.shape)
     return float(math.prod(sizes[i] for i in dimensions))
 
@@ -115,12 +115,15 @@ def _conv_general_dilated(operation: Operation) -> float:
     params, numbers = operation.params, operation.params["dimension_numbers"]
     image, kernel = (_sizes(t.shape) for t in operation.inputs)
     result = _sizes(operation.outputs[0].shape)
-    count = 2.0 * result[numbers.out_spec[0]] * result[numbers.out_spec[1]] * kernel[numbers.rhs_spec[1]]
+    of_image: Sequence[int] = numbers.lhs_spec
+    of_kernel: Sequence[int] = numbers.rhs_spec
+    of_result: Sequence[int] = numbers.out_spec
+    count = 2.0 * result[of_result[0]] * result[of_result[1]] * kernel[of_kernel[1]]
     for d in range(len(params["window_strides"])):
         count *= _positions(
-            image=image[numbers.lhs_spec[d + 2]],
-            kernel=kernel[numbers.rhs_spec[d + 2]],
-            result=result[numbers.out_spec[d + 2]],
+            image=image[of_image[d + 2]],
+            kernel=kernel[of_kernel[d + 2]],
+            result=result[of_result[d + 2]],
             stride=params["window_strides"][d],
             start=-params["padding"][d][0],
             holes=params["lhs_dilation"][d],
@@ -173,7 +176,7 @@ def _updates(operation: Operation) -> float:
 
 def _sort(operation: Operation) -> float:
     sizes = _sizes(operation.inputs[0].shape)
-    dimension = operation.params.get("dimension", -1)
+    dimension: int = operation.params.get("dimension", -1)
     return elements(operation.inputs[0]) * _log2(sizes[dimension])
 
 

@@ -93,15 +93,15 @@ class Linearized:
     linear: list[LinearEquation]
     outputs: list[Atom]
     tangent_outputs: list[Value | None]
-    constants: list[tuple[Value, Any]] = field(default_factory=list)
-    derivations: list[Derivation] = field(default_factory=list)
-    always_kept: set[Value] = field(default_factory=set)
+    constants: list[tuple[Value, Any]] = field(default_factory=list[tuple[Value, Any]])
+    derivations: list[Derivation] = field(default_factory=list[Derivation])
+    always_kept: set[Value] = field(default_factory=set[Value])
     """Values of regions that are kept whatever the policy is: what a `defremat` rule saves."""
 
-    always_rebuilt: set[Value] = field(default_factory=set)
+    always_rebuilt: set[Value] = field(default_factory=set[Value])
     """Values of regions that are never kept: what such a rule computes in the backward pass."""
 
-    stand_ins: dict[Value, Value] = field(default_factory=dict)
+    stand_ins: dict[Value, Value] = field(default_factory=dict[Value, Value])
     """From a result of such a rule's forward function to the one of them that is the same result."""
 
     def all_equations(self) -> Iterator[Equation]:
@@ -130,7 +130,7 @@ class Linearized:
     def live_linear(self) -> list[LinearEquation]:
         """The linear equations of this level that the tangents of its results depend on, in order."""
         needed = {t for t in self.tangent_outputs if t is not None}
-        live = []
+        live: list[LinearEquation] = []
         for equation in reversed(self.linear):
             if any(v in needed for v in equation.outputs):
                 live.append(equation)

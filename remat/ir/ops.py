@@ -18,7 +18,7 @@ from remat.ir.program import Program, Value
 class Op:
     """Base of all ops. `programs` are the nested programs, `effects` the side effects JAX recorded."""
 
-    name: str
+    name: ClassVar[str]
 
     @property
     def programs(self) -> tuple[Program, ...]:
@@ -30,7 +30,7 @@ class Op:
 
 
 def _effects_of(programs: Iterable[Program]) -> frozenset[Any]:
-    return frozenset().union(*(e.op.effects for p in programs for e in p.equations))
+    return frozenset[Any]().union(*(e.op.effects for p in programs for e in p.equations))
 
 
 class Primitive(Op):
@@ -43,7 +43,7 @@ class Primitive(Op):
         self.context = context
 
     @property
-    def name(self) -> str:
+    def name(self) -> str:  # pyright: ignore[reportIncompatibleVariableOverride]  # that of JAX's primitive
         return self.primitive.name
 
 
@@ -132,7 +132,7 @@ class Scan(Op):
     """
 
     body: Program
-    length: int
+    length: Any  # a number, or a symbolic dimension
     reverse: bool
     constant_count: int
     carry_count: int

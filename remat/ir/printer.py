@@ -40,7 +40,7 @@ def program_text(program: Program, sources: bool = False) -> str:
 def equation_lines(program: Program, start: int, stop: int, mark: int = -1) -> list[str]:
     """The lines of some equations, numbered; the one at `mark` is pointed at."""
     names = _Names()
-    lines = []
+    lines: list[str] = []
     for i, equation in enumerate(program.equations):
         text = _equation_text(equation, names)
         if start <= i < stop:

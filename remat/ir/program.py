@@ -93,7 +93,7 @@ class Program:
     inputs: list[Value]
     equations: list[Equation]
     outputs: list[Atom]
-    constants: list[tuple[Value, Any]] = field(default_factory=list)
+    constants: list[tuple[Value, Any]] = field(default_factory=list[tuple[Value, Any]])
     signature: Signature | None = None
 
     @property

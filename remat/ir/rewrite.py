@@ -230,7 +230,7 @@ def _prune_nested(equation: Equation, used: list[bool]) -> Equation:
 def _prune_cond(equation: Equation, used: list[bool]) -> Equation:
     op = equation.op
     assert isinstance(op, Cond)
-    branches = []
+    branches: list[Program] = []
     for branch in op.branches:
         outputs = select(branch.outputs, used)
         branches.append(Program(branch.inputs, prune(branch.equations, outputs), outputs))

@@ -4,6 +4,9 @@ Structured ops are compared with their nested programs. A primitive is typed by 
 the types it is given, and what comes out has to be what the equation says.
 """
 
+# JAX's functions are partly untyped.
+# pyright: reportUnknownMemberType=false
+
 from __future__ import annotations
 
 import contextlib
@@ -185,7 +188,8 @@ def _result_types(op: Primitive, given: Types) -> Types | str:
     and functions, which the cache would keep alive."""
     if jax_compat.is_structured(op.params):
         return _bound(op, given)
-    context = (jax.config.read("jax_enable_x64"), jax.sharding.get_abstract_mesh(), op.context)
+    config: Any = jax.config
+    context = (config.read("jax_enable_x64"), jax.sharding.get_abstract_mesh(), op.context)
     try:
         known = (op.primitive, tuple(op.params.items()), tuple(given), context)
         found = _cache.get(known)

@@ -1,5 +1,8 @@
 """Types of values: sizes in bytes, short text, and the questions that differentiation asks of a type."""
 
+# JAX's functions are partly untyped, and not all are marked as exported.
+# pyright: reportUnknownMemberType=false, reportPrivateImportUsage=false
+
 from __future__ import annotations
 
 import functools

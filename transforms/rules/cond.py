@@ -58,7 +58,7 @@ def _resolve(level: Level, equation: LinearEquation, present: tuple[bool, ...]) 
     positions = [i for i in range(len(operands)) if any(b.inputs[i] in lvl.residuals for lvl, b in both)]
     returned = [any(r is not None for r in each) for each in zip(*(results for _, results in walked), strict=True)]
     types = select(_result_types(level, op), returned)
-    branches = []
+    branches: list[Program] = []
     for lvl, branch, (arguments, results) in zip(inner, op.branches, walked, strict=True):
         builder = Builder()
         builder.equations = list(lvl.equations_out)
@@ -137,7 +137,7 @@ def _share_slots(level: Level, op: LinearCond, inner: list[Level]) -> list[Slot]
 
 def _replace_forward(level: Level, op: LinearCond, inner: list[Level], slots: list[Slot]) -> None:
     old = op.equation
-    branches = []
+    branches: list[Program] = []
     for lvl, branch in zip(inner, op.branches, strict=True):
         builder = Builder()
         builder.equations = forward_equations(lvl)
@@ -145,6 +145,6 @@ def _replace_forward(level: Level, op: LinearCond, inner: list[Level], slots: li
         outputs = [*branch.outputs, *extra]
         branches.append(Program(branch.inputs, prune(builder.equations, outputs), outputs))
     outputs = [*old.outputs, *(v for v, _ in slots)]
-    platforms = old.op.platforms  # type: ignore[attr-defined]
-    new = Equation(Cond(tuple(branches), platforms), old.inputs, outputs, old.source, old.region)
+    assert isinstance(old.op, Cond)
+    new = Equation(Cond(tuple(branches), old.op.platforms), old.inputs, outputs, old.source, old.region)
     level.replace(old, new, new)

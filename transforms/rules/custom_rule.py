@@ -9,7 +9,7 @@ Outside regions `rem` is forward code. Backward: the program of `bwd`, made when
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from typing import Any
 
 import jax
@@ -82,7 +82,7 @@ linearize_rules[CustomRule] = _linearize
 
 
 @contextlib.contextmanager
-def _in_rule_of(equation: Equation) -> Iterator[None]:
+def _in_rule_of(equation: Equation) -> Generator[None]:
     """Says of an error that comes out of a user's rule which call it was for."""
     try:
         yield

@@ -66,7 +66,8 @@ class ScanResiduals:
                 if atom in self.position and atom in self.inner.residuals and atom not in needed:
                     read_of.setdefault(atom, {}).update(dict.fromkeys(equation.outputs))  # type: ignore[arg-type]
         found = False
-        rebuilt = {chain.carried for chain in self.find_chains(self.invariant_values())} if read_of else set()
+        chains = self.find_chains(self.invariant_values()) if read_of else []
+        rebuilt = {chain.carried for chain in chains}
         for carried, values in read_of.items():
             if carried not in rebuilt and sum(size_in_bytes(v.type) for v in values) < size_in_bytes(carried.type):
                 self.level.decisions.update(dict.fromkeys(values, SAVE))
@@ -158,14 +159,14 @@ class ScanResiduals:
         given = kept | set(self.constants) | set(self.slices)
         # A loop that does not run again has kept what it returns of each iteration. That may be a carried value itself
         # (a delayed state that is also a result): then its stack is read, at i as at i-1, and no chain defines it.
-        returned_too = set() if self.runs_again() else set(self.result_of)
-        chains = []
+        returned_too: set[Value] = set() if self.runs_again() else set(self.result_of)
+        chains: list[Chain] = []
         for carried, returned in zip(self.carry, self.body.outputs, strict=False):
             if carried not in residuals or carried in returned_too:
                 continue
             # Other carried values cannot be read: what stands for one is its value in this iteration or, where a chain
             # rebuilds it, nothing that was kept.
-            own = {returned} if returned in returned_too and isinstance(returned, Value) else set()
+            own: set[Value] = {returned} if returned in returned_too else set()
             chain = chain_of(self.producer, carried, returned, given, own)
             if chain is not None:
                 chains.append(chain)
@@ -281,7 +282,7 @@ class ScanResiduals:
         assert isinstance(op, Scan)
         results = zip(self.body.outputs, self.op.equation.outputs, strict=True)
         left_out = set(kept.values())
-        outputs = [o for o, v in results if v not in left_out] + [r for r, v in self.extra if r not in kept]
+        outputs = [o for o, v in results if v not in left_out] + [r for r, _ in self.extra if r not in kept]
         given = set(kept) | set(self.hoisted)
         body = Program([*op.body.inputs, *kept], prune(op.body.equations, outputs, given=given), outputs)
         new = Scan(body, op.length, op.reverse, op.constant_count, op.carry_count, op.unroll)

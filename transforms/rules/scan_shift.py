@@ -114,17 +114,29 @@ def _stamp(builder: Builder, chain: Chain, env: dict[Value, Atom]) -> Atom:
 
 def _neighbour(first: int, before: int) -> Program:
     """index -> (whether it is the first iteration, the index of the iteration before or itself)."""
-    return make_program(lambda i: [i == first, jnp.where(i == first, i, i + before)], [INDEX])
+
+    def neighbour(i: Any) -> list[Any]:
+        return [i == first, jnp.where(i == first, i, i + before)]
+
+    return make_program(neighbour, [INDEX])
 
 
 def _choose(type: Any) -> Program:
     """(flag, value, other value) -> the other value where the flag is set."""
-    return make_program(lambda flag, x, y: [lax.select_n(flag, x, y)], [BOOLEAN, type, type])
+
+    def choose(flag: Any, x: Any, y: Any) -> list[Any]:
+        return [lax.select_n(flag, x, y)]
+
+    return make_program(choose, [BOOLEAN, type, type])
 
 
 def _pick(stack: Any) -> Program:
     """(stack, index) -> element."""
-    return make_program(lambda s, i: [lax.dynamic_index_in_dim(s, i, keepdims=False)], [stack, INDEX])
+
+    def pick(s: Any, i: Any) -> list[Any]:
+        return [lax.dynamic_index_in_dim(s, i, keepdims=False)]
+
+    return make_program(pick, [stack, INDEX])
 
 
 def indices(length: int) -> Program:

@@ -9,6 +9,9 @@ value needs comes out of the transposed body. Without, it is taken at the edge, 
 is divided among the devices that share it, and one that goes out is summed over those.
 """
 
+# JAX's functions are partly untyped.
+# pyright: reportUnknownMemberType=false
+
 from __future__ import annotations
 
 import dataclasses
@@ -134,9 +137,16 @@ class _Split:
         spec = jax_compat.spec_of_parts(self.shard, self.axes, residual.type)
         widen, parameter = None, residual
         if residual.type.shape == () and spec != type(spec)():
-            widen = make_program(lambda x: [lax.expand_dims(x, (0,))], [residual.type])
+
+            def widened(x: Any) -> list[Any]:
+                return [lax.expand_dims(x, (0,))]
+
+            def narrowed(x: Any) -> list[Any]:
+                return [lax.squeeze(x, (0,))]
+
+            widen = make_program(widened, [residual.type])
             parameter = Value(widen.outputs[0].type)
-            narrow = make_program(lambda x: [lax.squeeze(x, (0,))], [parameter.type])
+            narrow = make_program(narrowed, [parameter.type])
             self.prologue.define(narrow, [parameter], [residual])
         outer = Value(jax_compat.joined_type(self.shard, parameter.type, spec))
         self.level.decisions[outer] = SAVE
@@ -167,8 +177,11 @@ class _Split:
     def sum_over(self, result: Atom, axes: tuple[Any, ...]) -> Atom:
         if not axes:
             return result
-        summed = make_program(lambda x: [lax.psum(x, axes)], [result.type])
-        return self.inner.builder.instantiate(summed, [result])[0]
+
+        def summed(x: Any) -> list[Any]:
+            return [lax.psum(x, axes)]
+
+        return self.inner.builder.instantiate(make_program(summed, [result.type]), [result])[0]
 
     def replace_forward(self) -> None:
         old, shard = self.op.equation, self.shard
@@ -235,13 +248,16 @@ class _Split:
 
 
 def _divided(builder: Builder, cotangent: Atom, count: int) -> Atom:
-    return builder.instantiate(make_program(lambda x: [x / count], [cotangent.type]), [cotangent])[0]
+    def divided(x: Any) -> list[Any]:
+        return [x / count]
+
+    return builder.instantiate(make_program(divided, [cotangent.type]), [cotangent])[0]
 
 
 def _mentioned(spec: Any) -> set[Any]:
     """The mesh axes in a spec."""
     entries = getattr(spec, "partitions", spec)
-    parts = [p if isinstance(p, tuple) else (p,) for p in entries if p is not None]
+    parts: list[tuple[Any, ...]] = [p if isinstance(p, tuple) else (p,) for p in entries if p is not None]
     return {a for part in parts for a in part} | set(getattr(spec, "unreduced", ()))
 
 
@@ -249,9 +265,16 @@ def _axes_of(op: ShardMap) -> frozenset[Any]:
     """The axes of a shard_map without `check_vma` but for those that a `vmap` around it takes for itself
     (`spmd_axis_name`). Those that JAX sums over for the identity tell which."""
     spec = jax.sharding.PartitionSpec()
-    same = jax_compat.shard_map(lambda x: (x,), dataclasses.replace(op, in_specs=(spec,), out_specs=(spec,)))
+
+    def tupled(x: Any) -> tuple[Any]:
+        return (x,)
+
+    def transposed(x: Any) -> list[Any]:
+        return list(jax.linear_transpose(same, scalar)((x,)))  # pyright: ignore[reportUnknownArgumentType]
+
+    same = jax_compat.shard_map(tupled, dataclasses.replace(op, in_specs=(spec,), out_specs=(spec,)))
     scalar = jax.ShapeDtypeStruct((), "float32")
-    turned = make_program(lambda x: list(jax.linear_transpose(same, scalar)((x,))), [scalar])
+    turned = make_program(transposed, [scalar])
     inner = [e for outer in turned.equations for p in outer.op.programs for e in p.equations]
     named = {a for e in inner if isinstance(e.op, Primitive) for a in e.op.params.get("axes", ())}
     return frozenset(a for a in op.axes if a in named)
