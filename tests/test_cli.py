@@ -197,6 +197,7 @@ def test_compare(targets, tmp_path):
     assert call("compare", "targets_of_cli:pair", "--policies", "dotz").exit_code == 2
 
 
+@pytest.mark.slow
 def test_demo_prints_and_writes_json(tmp_path, monkeypatch):
     monkeypatch.setattr(run, "COMPARED", ("everything",))
     monkeypatch.setattr(run, "SIZES", Sizes(context=8, width=8, heads=2, layers=2, hidden=16, batch=2))

@@ -91,6 +91,7 @@ def test_json(demo):
     assert data["saved"]["new_bytes"] == result.saved.new_bytes
 
 
+@pytest.mark.slow
 def test_seed_decides(demo):
     tokens = encode(corpus())
 

@@ -477,7 +477,7 @@ fails_in_jax_too = pytest.mark.xfail(
     [
         pytest.param("recursive", marks=fails_in_jax_too),
         pytest.param("few checkpoints", marks=[fails_in_jax_too, pytest.mark.slow]),
-        "direct",
+        pytest.param("direct", marks=pytest.mark.slow),
     ],
 )
 def test_diffrax_neural_ode(adjoint: str) -> None:
