@@ -36,6 +36,7 @@ def differentiated_as_region(
     looks at what it computes from them, then without a policy JAX differentiates it step by step.
     """
     policy = marks.policy
+    was_traced: list[bool] = []
 
     def with_jax(flat: Callable[..., Any]) -> Callable[..., Any]:
         return flat if policy is None else jax.checkpoint(flat, policy=jax_policy(policy))
@@ -44,7 +45,7 @@ def differentiated_as_region(
         arguments = flatten_arguments(fun, args, kwargs, is_not_a_size)
         token = values_at_hand.set(True)
         try:
-            return Call(fun, marks, with_jax, None, has_aux, always)(arguments)
+            return Call(fun, marks, with_jax, None, has_aux, always, lambda: was_traced.append(True))(arguments)
         finally:
             values_at_hand.reset(token)
 
@@ -73,8 +74,8 @@ def differentiated_as_region(
                 raise
         except RematError:
             raise
-        except (TypeError, ValueError, NotImplementedError) as error:
-            if policy is not None or way is not traced:
+        except (TypeError, ValueError, NotImplementedError, AttributeError) as error:
+            if policy is not None or way is not traced or not was_traced:  # else it is an error of the function
                 raise
             return _as_region_instead(error, lambda: differentiate(functools.partial(traced, always=True)))
         else:
@@ -85,8 +86,9 @@ def differentiated_as_region(
 
 
 def _as_region_instead(error: Exception, differentiate: Callable[[], Any]) -> Any:
-    """The derivative where JAX's rules fail and ours do not (on cotangents of another float type than their primals).
+    """The derivative where JAX's rules fail and ours do not.
 
+    They fail on cotangents of another float type than their primals, and some look at literals as if they were arrays.
     Where ours fail too, JAX's error is raised, with the user's line.
     """
     try:

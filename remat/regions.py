@@ -34,6 +34,7 @@ class Call:
     - `has_aux`: whether it returns a pair whose second part is not differentiated.
     - `with_jax`: what stands in for a region where there can be none (see `_needs_jax`).
     - `always`: whether it is a region even if there is nothing to decide in it.
+    - `when_traced`: called once the function has been traced.
     """
 
     fun: Callable[..., Any]
@@ -42,6 +43,7 @@ class Call:
     statics: Statics | None = None
     has_aux: bool = False
     always: bool = False
+    when_traced: Callable[[], Any] = lambda: None
 
     def __call__(self, arguments: Arguments) -> Any:
         """Call the function with these flat arguments; returns its result."""
@@ -49,6 +51,7 @@ class Call:
         leaves = arguments.leaves
         with value_errors_explained(arguments), closures_explained(self.fun), flat.named_like(self.fun):
             jaxpr = jax_compat.trace_jitted(flat.jitted, leaves)
+        self.when_traced()
         results = flat.results_of(jaxpr)
         if _needs_jax(jaxpr, leaves):
             return results.build(self.with_jax(flat.function)(*leaves))

@@ -79,3 +79,30 @@ def test_python_numbers_are_arrays_for_the_rules_of_primitives(fun: Any) -> None
         lambda grad: jax.hessian(lambda x: grad(fun)(x))(1.0),
     ):
         np.testing.assert_allclose(run(remat.grad), run(jax.grad), rtol=1e-6)
+
+
+@pytest.mark.parametrize("error", [TypeError, ValueError, AttributeError, NotImplementedError])
+def test_an_error_of_the_function_is_raised_once(error: type[Exception]) -> None:
+    calls = []
+
+    def wrong(x: Array) -> Array:
+        calls.append(1)
+        raise error("mine")
+
+    with pytest.raises(error, match="mine"):
+        remat.grad(wrong)(X)
+    assert len(calls) == 1
+
+
+def test_where_rules_of_jax_fail_ours_are_tried() -> None:
+    """A cotangent in 32 bits for an argument in 16 meets a product."""
+
+    @jax.custom_vjp
+    def total(x: Array) -> Array:
+        return x.astype(jnp.float32).sum()
+
+    total.defvjp(lambda x: (total(x), x), lambda x, g: (jnp.full(x.shape, g, jnp.float32),))
+    x = X.astype(jnp.bfloat16)
+    with pytest.raises(TypeError):
+        jax.grad(lambda x: total(x * 2))(x)
+    np.testing.assert_array_equal(remat.grad(lambda x: total(x * 2))(x).astype(np.float32), np.full(4, 2.0))
