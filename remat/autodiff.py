@@ -10,17 +10,18 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import jax
 from jax.extend import source_info_util
 
-from remat.checkpoint import resolve_policy
+from remat.checkpoint import marks_of
 from remat.differentiate import Run, differentiated_as_region, replaced, without_settings
 from remat.gradient_checks import check_argnums, check_input, check_result, choose_arguments
 from remat.region_primitive import Marks
 from remat.signature import check_callable, function_name
-from remat.targets.target import Target, as_target
+from remat.targets.target import Target
 from remat.transforms.vjp import LinearFunction, VjpFunction, without_statics
 
 source_info_util.register_exclusion(__file__)
@@ -229,8 +230,8 @@ def _linear_part(
 
 def _marks(policy: Any, target: Target | str | None) -> Marks:
     """Those of a whole function as a region; without a policy, the regions inside have their own say."""
-    resolved = resolve_policy(policy)
-    return Marks(resolved, transparent=resolved is None, target=None if target is None else as_target(target))
+    marks = marks_of(policy, target)
+    return replace(marks, transparent=marks.policy is None)
 
 
 def _renamed(new: Any, prefix: str, fun: Callable[..., Any]) -> Any:

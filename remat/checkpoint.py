@@ -118,11 +118,10 @@ def checkpoint(
             f"remat.checkpoint takes a function, but got {fun!r} of type {type(fun).__name__}. Options are passed by "
             "keyword: remat.checkpoint(fun, policy=...), or @remat.checkpoint(policy=...) above a function."
         )
-    chosen = resolve_policy(policy)
+    marks = marks_of(policy, target)
     statics = Statics.of(fun, static_argnums, static_argnames)
     _check_prevent_cse(prevent_cse)
     of_states = with_states(fun)
-    marks = Marks(chosen, target=None if target is None else as_target(target))
 
     @functools.wraps(fun)
     def checkpointed(*args: Any, **kwargs: Any) -> Any:
@@ -168,6 +167,11 @@ def checkpoint_name(x: Any, name: Any) -> Any:
             "checkpoint_name(x, 'name')."
         )
     return jax.tree.map(lambda leaf: jax_compat.checkpoint_name(leaf, name) if is_array(leaf) else leaf, x)
+
+
+def marks_of(policy: Any, target: Target | str | None) -> Marks:
+    """The marks of a region under whatever policy and target a user may give."""
+    return Marks(resolve_policy(policy), target=None if target is None else as_target(target))
 
 
 def resolve_policy(policy: Any) -> Policy | None:

@@ -38,7 +38,7 @@ def evaluate(jaxpr: Any, inputs: Sequence[Any]) -> list[Any]:
     """Apply a closed jaxpr, whose equations came from a user's function by inlining calls, to arrays."""
     opened = jax_compat.unwrap(jaxpr)
     if jaxpr not in _units:
-        _units[jaxpr] = list(_units_of(opened))
+        _units[jaxpr] = _units_of(opened)
     env = {**dict(opened.constants), **dict(zip(opened.inputs, inputs, strict=True))}
     for unit in _units[jaxpr]:
         env.update(zip(unit.outputs, unit.run(*(env[v] for v in unit.inputs)), strict=True))
@@ -71,8 +71,10 @@ def _unit_key() -> Callable[[Any], Any]:
 
 def _recomputed_first(equations: list[Any]) -> list[list[Any]]:
     """What the backward pass of a call recomputes, and what it computes with cotangents, apart, as JAX runs them."""
-    again = [e for e in equations if RECOMPUTED in str(e.source_info.name_stack)]
-    rest = [e for e in equations if RECOMPUTED not in str(e.source_info.name_stack)]
+    again: list[Any] = []
+    rest: list[Any] = []
+    for equation in equations:
+        (again if RECOMPUTED in str(equation.source_info.name_stack) else rest).append(equation)
     made = {v for e in rest for v in e.outvars}
     if any(not isinstance(a, Literal) and a in made for e in again for a in e.invars):
         return [equations]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import operator
 from collections.abc import Callable, Sequence
 from typing import Any, cast
@@ -64,23 +63,59 @@ def check_input(
         arguments = flatten_arguments(fun, alone, {}, is_array)
     statics = list(arguments.structure.statics.values())
     if statics and not arguments.leaves:
-        raise DifferentiationError(
-            _as_jax_says(lambda: jax.grad(lambda _: 0.0)(statics[0]))
-            + f"grad of {function_name(fun)}: argument {position} holds {leaf_text(statics[0])}, which has no "
-            "gradient. Differentiate a floating point array or a pytree of them, chosen by argnums."
+        raise _error(
+            lambda: jax.grad(lambda _: 0.0)(statics[0]),
+            f"grad of {function_name(fun)}: argument {position} holds {leaf_text(statics[0])}, which has no gradient. "
+            "Differentiate a floating point array or a pytree of them, chosen by argnums.",
         )
     for leaf, name in zip(arguments.leaves, arguments.names, strict=True):
-        of_leaf = functools.partial(jax.grad(lambda _: 0.0, holomorphic=holomorphic), leaf)
-        what = f"grad of {function_name(fun)}: argument {name} is {leaf_text(leaf)}"
         dtype = jax.typeof(leaf).dtype
         if holomorphic and not dtypes.issubdtype(dtype, np.complexfloating):
-            raise DifferentiationError(
-                _as_jax_says(of_leaf) + f"{what}, but holomorphic=True needs complex inputs. Leave holomorphic out."
-            )
-        if not dtypes.issubdtype(dtype, np.inexact) and not allow_int:
-            raise DifferentiationError(
-                _as_jax_says(of_leaf) + f"{what}, which has no gradient. {about_gradient(args[position])}"
-            )
+            wrong = ", but holomorphic=True needs complex inputs. Leave holomorphic out."
+        elif not dtypes.issubdtype(dtype, np.inexact) and not allow_int:
+            wrong = f", which has no gradient. {about_gradient(args[position])}"
+        else:
+            continue
+        raise _error(
+            lambda leaf=leaf: jax.grad(lambda _: 0.0, holomorphic=holomorphic)(leaf),
+            f"grad of {function_name(fun)}: argument {name} is {leaf_text(leaf)}{wrong}",
+        )
+
+
+def check_result(fun: Callable[..., Any], value: Any, holomorphic: bool) -> None:
+    problem = _problem_of_result(function_name(fun), value, holomorphic)
+    if problem is not None:
+        start = 0j if holomorphic else 0.0
+        raise _error(lambda: jax.grad(lambda _: value, holomorphic=holomorphic)(start), problem)
+
+
+def _problem_of_result(function: str, value: Any, holomorphic: bool) -> str | None:
+    if not is_array(value):
+        return (
+            f"grad needs a scalar result, but {function} returned {tree_text(value)}. Return one floating point "
+            "scalar; use has_aux=True for further results, or remat.vjp for results that are no scalars."
+        )
+    result = jax.typeof(value)
+    if result.shape != ():
+        return (
+            f"grad needs a scalar result, but {function} returned {short_text(result)}. Reduce it (for example with "
+            ".sum() or .mean()), or use remat.vjp."
+        )
+    if holomorphic and not dtypes.issubdtype(result.dtype, np.complexfloating):
+        return (
+            f"grad with holomorphic=True needs a complex result, but {function} returned {short_text(result)}. Leave "
+            "holomorphic out."
+        )
+    if not holomorphic and not dtypes.issubdtype(result.dtype, np.floating):
+        return (
+            f"grad needs a floating point result, but {function} returned {short_text(result)}. Convert it to a float, "
+            "or use remat.vjp; for complex results of holomorphic functions set holomorphic=True."
+        )
+    return None
+
+
+def _error(mistake: Callable[[], Any], text: str) -> DifferentiationError:
+    return DifferentiationError(_as_jax_says(mistake) + text)
 
 
 def _as_jax_says(mistake: Callable[[], Any]) -> str:
@@ -90,33 +125,3 @@ def _as_jax_says(mistake: Callable[[], Any]) -> str:
     except (TypeError, ValueError) as error:
         return f"{error}\n"
     return ""
-
-
-def check_result(fun: Callable[..., Any], value: Any, holomorphic: bool) -> None:
-    of_value = functools.partial(jax.grad(lambda _: value, holomorphic=holomorphic), 0j if holomorphic else 0.0)
-    if not is_array(value):
-        raise DifferentiationError(
-            _as_jax_says(of_value)
-            + f"grad needs a scalar result, but {function_name(fun)} returned {tree_text(value)}. Return one floating "
-            "point scalar; use has_aux=True for further results, or remat.vjp for results that are no scalars."
-        )
-    result = jax.typeof(value)
-    if result.shape != ():
-        raise DifferentiationError(
-            _as_jax_says(of_value)
-            + f"grad needs a scalar result, but {function_name(fun)} returned {short_text(result)}. Reduce it (for "
-            "example with .sum() or .mean()), or use remat.vjp."
-        )
-    if holomorphic:
-        if not dtypes.issubdtype(result.dtype, np.complexfloating):
-            raise DifferentiationError(
-                _as_jax_says(of_value)
-                + f"grad with holomorphic=True needs a complex result, but {function_name(fun)} returned "
-                f"{short_text(result)}. Leave holomorphic out."
-            )
-    elif not dtypes.issubdtype(result.dtype, np.floating):
-        raise DifferentiationError(
-            _as_jax_says(of_value)
-            + f"grad needs a floating point result, but {function_name(fun)} returned {short_text(result)}. Convert it "
-            "to a float, or use remat.vjp; for complex results of holomorphic functions set holomorphic=True."
-        )

@@ -163,15 +163,19 @@ NOT_OURS = frozenset({"ReadEffect", "WriteEffect", "AccumEffect", "ErrorEffect"}
 from outside, and checks of `checkify`."""
 
 
-_known_to_hold_regions: weakref.WeakKeyDictionary[Any, bool] = weakref.WeakKeyDictionary()
+_hold_regions: weakref.WeakKeyDictionary[Any, bool] = weakref.WeakKeyDictionary()
+"""By the jaxpr of a function that was traced."""
 
 
 def _holds_regions(jaxpr: Any) -> bool:
     """Whether there is anything to decide in a function without a policy. Where not, its derivative is JAX's."""
-    called = jax_compat.unwrap(jaxpr).equations[0].params["jaxpr"] if jax_compat.unwrap(jaxpr).equations else jaxpr
-    if called not in _known_to_hold_regions:
-        _known_to_hold_regions[called] = jax_compat.holds_regions(called)
-    return _known_to_hold_regions[called]
+    for equation in jax_compat.unwrap(jaxpr).equations:  # the call of the function
+        called = equation.params["jaxpr"]
+        if called not in _hold_regions:
+            _hold_regions[called] = jax_compat.holds_regions(called)
+        if _hold_regions[called]:
+            return True
+    return False
 
 
 def _needs_jax(jaxpr: Any, leaves: Sequence[Any]) -> bool:

@@ -35,8 +35,7 @@ def units(fun: Any, *args: Any) -> list[list[str]]:
 
     def noted(opened: Any) -> Any:
         made = known(opened)
-        rest = iter(opened.equations)
-        by_output = {v: e.primitive.name for e in rest for v in e.outvars}
+        by_output = {v: e.primitive.name for e in opened.equations for v in e.outvars}
         found.extend([by_output[v] for v in unit.outputs] for unit in made)
         return made
 

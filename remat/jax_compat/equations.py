@@ -133,10 +133,10 @@ def equation_count(jaxpr: Any) -> int:
 
 def holds_regions(jaxpr: Any) -> bool:
     """Whether a checkpoint region, of ours or of JAX, is anywhere in a jaxpr."""
-    return any(
-        kind_of(equation)[0] == "checkpoint" or any(map(holds_regions, jaxprs_in(kind_of(equation)[1])))
-        for equation in unwrap(jaxpr).equations
-    )
+    for kind, params in map(kind_of, unwrap(jaxpr).equations):
+        if kind == "checkpoint" or any(map(holds_regions, jaxprs_in(params))):
+            return True
+    return False
 
 
 def _called(equation: Any) -> list[Any]:

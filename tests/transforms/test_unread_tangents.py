@@ -61,8 +61,10 @@ def test_the_linear_equation_takes_only_tangents_that_are_read() -> None:
 
 
 def test_other_transformations_of_such_regions() -> None:
-    region = remat.checkpoint(lambda x, y: (x * jnp.sin(x), lax.stop_gradient(y)))
-    plain = lambda x, y: (x * jnp.sin(x), lax.stop_gradient(y))  # noqa: E731
+    def plain(x: Array, y: Array) -> tuple[Array, Array]:
+        return x * jnp.sin(x), lax.stop_gradient(y)
+
+    region = remat.checkpoint(plain)
     for run in (
         lambda f: jax.jvp(f, (X, X), (X, X)),
         lambda f: jax.vmap(jax.grad(lambda x, y: f(x, y)[0].sum(), (0, 1)))(X[None], X[None]),
