@@ -34,6 +34,8 @@ from remat.inspect.residuals import Residuals as Residuals
 from remat.inspect.residuals import saved_residuals as saved_residuals
 from remat.inspect.retrieval_log import RetrievalLog as RetrievalLog
 from remat.inspect.retrieval_log import retrieval_log as retrieval_log
+from remat.inspect.schedule import Schedule as Schedule
+from remat.inspect.schedule import schedule as schedule
 from remat.inspect.timeline import Timeline as Timeline
 from remat.inspect.timeline import timeline as timeline
 from remat.ir.program import Program as Program

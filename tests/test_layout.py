@@ -61,6 +61,7 @@ UPWARD = {
     ("remat.inspect.requirements", "remat.report.retrievals"): "__str__ of the data is its report",
     ("remat.inspect.retrieval_log", "remat.report.retrievals"): "__str__ of the data is its report",
     ("remat.inspect.timeline", "remat.report.timeline"): "__str__ of the data is its report",
+    ("remat.inspect.schedule", "remat.report.schedule"): "__str__ of the data is its report",
     ("remat.inspect.comparison", "remat.report.comparison"): "__str__ of the data is its report",
     ("remat.targets.measure", "remat.report.measurement"): "__str__ of the data is its report",
 }

@@ -74,6 +74,8 @@ class Barriers:
         """Of the tangents whose cotangents went through the last barrier, those that are consumed next."""
         self.served: LinearEquation | None = None
         """The last linear equation for which something was recomputed behind a barrier."""
+        self.waited_for: Sequence[Value] = ()
+        """The tangents whose cotangents the last recomputation waits for."""
         self.rounds = 0
         """How many times something had to be recomputed."""
         self.made_in: dict[Atom, int] = {}
@@ -137,12 +139,14 @@ class Barriers:
         """
         self.rounds += 1
         self.served = wanted_by
+        self.waited_for = ()
         pinned = self.pinned.setdefault(wanted_by.region, {})
         new = {value: atom for value, atom in kept.items() if value not in pinned}
         stale = {value: atom for value, atom in recomputed.items() if self._is_stale(atom, heavy)}
         if new or stale:
             flight = {**self.settled, **self.untied, **dict.fromkeys(wanted_by.outputs)}
-            after = self._tie([t for t in flight if t in self.level.cotangents], [*new.values(), *stale.values()])
+            self.waited_for = [t for t in flight if t in self.level.cotangents]
+            after = self._tie(self.waited_for, [*new.values(), *stale.values()])
             self.untied, self.settled = {}, {}
             pinned.update((value, after[atom]) for value, atom in new.items())
             stale = {value: after[atom] for value, atom in stale.items()}

@@ -21,6 +21,7 @@ from remat.ir.region import Region, common_region
 from remat.ir.traits import is_memory_bound
 from remat.ir.types import size_in_bytes
 from remat.transforms.barriers import Barriers
+from remat.transforms.steps import BackwardStep
 
 if TYPE_CHECKING:
     from remat.transforms.walk import Level
@@ -35,6 +36,8 @@ class Retrieval:
         self.barriers = Barriers(level)
         self.recomputed: list[Equation] = []
         """The forward equations that were recomputed, in order (for inspection)."""
+        self.last: tuple[list[Value], int] = ([], 0)
+        """The values that were asked for last, and where the backward program stood once they were there."""
         self.most_at_once = 0
         """The most bytes that were recomputed for one equation of the backward program."""
 
@@ -46,6 +49,7 @@ class Retrieval:
         if chain:
             self._recompute(chain, wanted_by)
         found = {value: self._lookup(value, region, wanted_by) for value in values}
+        self.last = values, len(self.level.equations_out)
         kept = {value: atom for value, atom in found.items() if self.level.is_kept(value, region)}
         return {**found, **self.barriers.direct(kept, wanted_by)}
 
@@ -91,8 +95,12 @@ class Retrieval:
 
     def _recompute(self, chain: list[tuple[Equation, Region | None]], wanted_by: LinearEquation) -> None:
         builder = self.level.builder
+        first, kept, recomputed = len(builder.equations), *self._roots(chain)
         held_back = self.barriers.needed(e for e, _ in chain)
-        pinned = self._pin(chain, wanted_by) if held_back else {}
+        pinned = self._pin(kept, recomputed, chain, wanted_by) if held_back else {}
+        after = self.barriers.waited_for if held_back else ()
+        again = [e for e, _ in chain]
+        self.level.steps.append(BackwardStep(wanted_by, again, [*kept, *recomputed], after, first))
         source = builder.source
         for equation, home in chain:
             inputs = [
@@ -109,9 +117,15 @@ class Retrieval:
         bytes_made = sum(size_in_bytes(v.type) for e, _ in chain for v in e.outputs)
         self.most_at_once = max(self.most_at_once, bytes_made)
 
-    def _pin(self, chain: list[tuple[Equation, Region | None]], wanted_by: LinearEquation) -> dict[Value, Atom]:
-        """Hold the recomputation back: returns what it uses in place of the kept values."""
-        kept, recomputed = self._roots(chain)
+    def _pin(
+        self,
+        kept: dict[Value, Region | None],
+        recomputed: dict[Value, Region | None],
+        chain: list[tuple[Equation, Region | None]],
+        wanted_by: LinearEquation,
+    ) -> dict[Value, Atom]:
+        """Hold back a recomputation that starts from these values, each with the region it is in; returns what it uses
+        in place of the kept ones."""
         after = self.barriers.pin(
             {value: self._lookup(value, home, wanted_by) for value, home in kept.items()},
             {value: self.live[home][value] for value, home in recomputed.items()},

@@ -20,6 +20,7 @@ from remat.ir.region import Region, common_region
 from remat.ir.rewrite import Builder, used_values
 from remat.transforms.liveness import Liveness
 from remat.transforms.retrieve import Retrieval
+from remat.transforms.steps import BackwardStep
 
 Decisions = dict[Value, Decision]
 
@@ -72,6 +73,9 @@ class Level:
 
     children: list[Level] = field(default_factory=list["Level"])
     """The levels of loop bodies and branches."""
+
+    steps: list[BackwardStep] = field(default_factory=list[BackwardStep])
+    """What the backward pass does, in order."""
 
     liveness: Liveness | None = None
     """What is known of live tangents, at every level of the walk."""
@@ -187,6 +191,7 @@ class Level:
 
     def _transpose_equation(self, equation: LinearEquation) -> None:
         results: Sequence[Any]
+        self.retrieval.last = [], len(self.equations_out)
         if equation in self.resolved:
             resolved = self.resolved[equation]
             atoms = self._retrieve(equation, resolved.coefficients, resolved.coefficients, None)
@@ -197,6 +202,8 @@ class Level:
             given = [self.cotangents.pop(v) for v in equation.outputs if v in self.cotangents]
             found = iter(self.builder.instantiate(rule.program, [*atoms, *given]))
             results = [None if zero else next(found) for zero in rule.zero]
+        read, first = self.retrieval.last
+        self.steps.append(BackwardStep(equation, (), read, (), first))
         for tangent, result in zip(equation.tangents, results, strict=True):
             if result is not None:
                 self._accumulate(tangent, result, getattr(equation.op, "context", None))

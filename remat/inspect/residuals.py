@@ -184,9 +184,13 @@ def saved_residuals(
 
 def residuals_of(split: Split, program: Program, function: str) -> Residuals:
     """Describe the residuals of a split program."""
+    return Residuals(function, tuple([found for _, found in describe_each(split, program)]))
+
+
+def describe_each(split: Split, program: Program) -> list[tuple[Value, Residual]]:
+    """Each residual with the value of the linearized program that it is, or holds of every iteration of a loop."""
     describe = _Describer(split, program)
-    found = [describe.residual(v) for v in split.residuals]
-    return Residuals(function, tuple(found))
+    return [(describe.innermost(v)[0], describe.residual(v)) for v in split.residuals]
 
 
 class _Describer:

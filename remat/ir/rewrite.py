@@ -9,6 +9,7 @@ from typing import Any
 from jax import lax
 from jax.extend.core.primitives import copy_p
 
+from remat import jax_compat
 from remat.ir.ops import Barrier, Block, Call, Checkpoint, Cond, CustomRule, Op, Primitive, Scan, ShardMap, While, Zeros
 from remat.ir.program import Atom, Equation, Literal, Program, Value
 from remat.ir.region import Region
@@ -88,19 +89,20 @@ def _copy(program: Program, nested: bool) -> Program:
     env: Env = {v: v if not nested else Value(v.type) for v in program.inputs}
     env.update((v, v) for v, _ in program.constants)
 
-    def walk(body: list[Equation], env: Env) -> None:
+    def walk(body: list[Equation], env: Env, caller: Source | None = None, scopes: Any = None) -> None:
         for equation in body:
             inputs = [read(env, a) for a in equation.inputs]
-            op = equation.op
+            op, source = equation.op, equation.source.inlined(caller, scopes, None)
             if isinstance(op, Call):
                 local: Env = dict(zip(op.program.inputs, inputs, strict=True))
-                walk(op.program.equations, local)
+                inner = scopes if source.info is None else jax_compat.scopes_of_call(source.info, op.function)
+                walk(op.program.equations, local, source, inner)
                 env.update(zip(equation.outputs, (read(local, a) for a in op.program.outputs), strict=True))
                 continue
             if nested and op.programs:
                 op = with_programs(op, [_copy(p, nested) for p in op.programs])
             outputs = [Value(v.type) for v in equation.outputs]
-            equations.append(Equation(op, inputs, outputs, equation.source, equation.region))
+            equations.append(Equation(op, inputs, outputs, source, equation.region))
             env.update(zip(equation.outputs, outputs, strict=True))
 
     walk(program.equations, env)

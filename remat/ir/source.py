@@ -59,7 +59,8 @@ class Source:
         if caller is None and enclosing is None:
             return self
         info = self.info if self.info is None or scopes is None else jax_compat.scopes_added(scopes, self.info)
-        return Source(info, caller, enclosing)
+        known = caller if self.caller is None else self.caller.inlined(caller, None, None)
+        return Source(info, known, enclosing)
 
     @property
     def text(self) -> str:
