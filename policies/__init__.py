@@ -16,6 +16,9 @@ from remat.policies.algebra import save_from_both_policies as save_from_both_pol
 from remat.policies.balanced import Balanced as Balanced
 from remat.policies.balanced import balanced as balanced
 from remat.policies.base import PerEquation as PerEquation
+from remat.policies.budget import Budget as Budget
+from remat.policies.budget import Planned as Planned
+from remat.policies.budget import budget as budget
 from remat.policies.burn.strategies import BalancedCheckpointing as BalancedCheckpointing
 from remat.policies.burn.strategies import NoCheckpointing as NoCheckpointing
 from remat.policies.burn.strategies import burn_balanced as burn_balanced

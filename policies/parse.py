@@ -8,6 +8,7 @@
                | names ['@' memory] [':saved=' names] offload
                | memory                               offload_dots
                | side '=' names (':' side '=' names)* balanced; side is compute_bound or memory_bound
+               | ['saved' ':'] SIZE                   budget; a number of bytes, or a fraction with a point
                | scope ':' single                     within
                | single                               substituting, scan_body
     memory   ::= [MEMORY '->'] MEMORY                 from where ('device' if left out) and to where
@@ -19,7 +20,8 @@ Spaces between tokens mean nothing. BARE text has none of `, : | & ( ) @ = ' "` 
 anything else is QUOTED as a Python string, or a Python LITERAL. Prefix words bind to one `single`, so
 `within:mlp:dots|nothing` is `(within:mlp:dots)|nothing`.
 
-Words without an argument: `everything`, `nothing`, `dots`, `dots_no_batch`, `balanced`, `burn`, `burn_no_checkpointing`
+Words without an argument: `everything`, `nothing`, `dots`, `dots_no_batch`, `balanced`, `burn`, `burn_no_checkpointing`,
+`auto`
 and the full names of JAX's policies without arguments. Each family of policies adds its words; what it writes with the
 functions here, it reads with the method of `Reader` of the same name.
 """

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,7 +22,7 @@ class Segments(Combinable):
 
     policy: Policy
 
-    def regions_of(self, op: Checkpoint) -> Program:
+    def regions_of(self, op: Checkpoint, active: Sequence[bool]) -> Program:
         """The program of a region with regions around its segments, in place of the one around the whole."""
         if not op.derived:
             warn_of_unknown_names(self, op.program.equations, f"of {op.function}" if op.function else "")

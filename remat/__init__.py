@@ -18,7 +18,9 @@ from remat.checkpoint import checkpoint_name as name  # noqa: F401
 from remat.custom_rules.custom_gradient import custom_gradient as custom_gradient
 from remat.custom_rules.custom_vjp import custom_vjp as custom_vjp
 from remat.custom_rules.numerical import check_grads as check_grads
+from remat.errors import BudgetError as BudgetError
 from remat.errors import OverriddenPolicyWarning as OverriddenPolicyWarning
+from remat.errors import PlanError as PlanError
 from remat.errors import RematError as RematError
 from remat.errors import RematWarning as RematWarning
 from remat.errors import TargetError as TargetError
@@ -27,6 +29,11 @@ from remat.errors import UnknownNameWarning as UnknownNameWarning
 from remat.errors import UselessPolicyWarning as UselessPolicyWarning
 from remat.inspect.comparison import Comparison as Comparison
 from remat.inspect.comparison import compare as compare
+from remat.inspect.plan import Pareto as Pareto
+from remat.inspect.plan import Plan as Plan
+from remat.inspect.plan import load_plan as load_plan
+from remat.inspect.plan import pareto as pareto
+from remat.inspect.plan import plan as plan
 from remat.inspect.requirements import Requirements as Requirements
 from remat.inspect.requirements import requirements as requirements
 from remat.inspect.residuals import Residual as Residual

@@ -45,6 +45,14 @@ class ReverseModeError(RematError, ValueError):
     """A loop of unknown length stands in the way of reverse-mode differentiation."""
 
 
+class BudgetError(RematError, ValueError):
+    """A number of bytes into which no plan fits."""
+
+
+class PlanError(RematError, ValueError):
+    """A plan that was made for another program, or a text that is none."""
+
+
 class UnknownCostError(RematError, NotImplementedError):
     """What a primitive costs is not known."""
 

@@ -4,6 +4,7 @@ import json
 import subprocess
 import sys
 import textwrap
+from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
@@ -162,6 +163,23 @@ def test_policies_lists_forms_that_parse():
         assert meaning
         assert any(line.split()[:1] == [form] for line in result.stdout.splitlines()), form
     assert {"everything", "dots", "dots_no_batch", "nothing", "names:a,b"} <= set(policy_forms())
+
+
+def test_plan(targets):
+    listed = call("plan", "targets_of_cli:pair", "--target", "gpu:H100")
+    assert "no checkpoint" in listed.stdout
+    result = call("plan", "targets_of_cli:pair", "--budget", "30MiB", "--verify", "-o", "plan.json")
+    assert "peak within 30.0 MiB" in result.stdout
+    assert "not yet" not in result.stdout
+    policy = remat.load_plan("plan.json")
+    import targets_of_cli
+
+    planned = json.loads(Path("plan.json").read_text())
+    timeline = remat.timeline(targets_of_cli.loss, *targets_of_cli.ARGS, policy=policy, target="cpu")
+    assert timeline.peak == planned["simulated"]["peak_bytes"] <= 30 * 2**20
+    refused = call("plan", "targets_of_cli:pair", "--budget", "1KiB")
+    assert (refused.exit_code, "no plan was found" in refused.stderr) == (1, True)
+    assert "give a --budget" in call("plan", "targets_of_cli:pair", "--verify").stderr
 
 
 def test_timeline(targets):

@@ -108,7 +108,7 @@ def _loss_region(program: Program, auxiliary: int) -> Checkpoint | None:
     ):
         return None
     op = program.equations[0].op
-    return op if isinstance(op, Checkpoint) else None
+    return op if isinstance(op, Checkpoint) and not getattr(op.policy, "is_a_plan", False) else None
 
 
 def _with(program: Program, op: Op) -> Program:

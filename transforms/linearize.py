@@ -275,7 +275,8 @@ def _checkpoint(
     op = equation.op
     assert isinstance(op, Checkpoint)
     if hasattr(op.policy, "regions_of"):  # a policy that puts regions of its own in place of this one
-        return state.walk_call(op.policy.regions_of(op), inputs, tangents)
+        regions = op.policy.regions_of(op, [t is not None for t in tangents])
+        return state.walk_call(regions, inputs, tangents)
     outer = state.region
     pinned = op.prevent_cse if isinstance(op.prevent_cse, bool) else any(op.prevent_cse)
     state.region = Region(op.policy, outer, pinned, state.in_loop, equation.source, op.function, op.derived)

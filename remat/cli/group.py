@@ -11,6 +11,7 @@ from remat import __version__
 from remat.cli.compare import compare
 from remat.cli.demo import demo
 from remat.cli.measure import measure
+from remat.cli.plan import plan
 from remat.cli.policies import policies
 from remat.cli.saved import saved
 from remat.cli.timeline import timeline
@@ -43,5 +44,5 @@ def main() -> None:
     """Gradient checkpointing for JAX that says what it keeps."""
 
 
-for command in (demo, saved, timeline, compare, measure, policies):
+for command in (demo, saved, timeline, compare, plan, measure, policies):
     main.add_command(command)

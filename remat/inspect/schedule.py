@@ -152,7 +152,7 @@ def schedule(
     >>> [kept.key for kept in schedule.kept]
     ['argument x', 'dot_general#0']
     >>> schedule.recomputed
-    ('sin#0', 'cos#1', 'cos#0')
+    ('sin#0', 'sin#1~cos', 'sin#0~cos')
     """
     chosen = as_target(target)
     resolved = resolve_policy(policy)

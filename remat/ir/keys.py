@@ -5,6 +5,8 @@
     place   ::= (loop '/')* scope                     loops and branches around, then the `jax.named_scope` path
     what    ::= operation '#' ordinal ['.' output]    a value with a name is `name[resid]`
 
+    part    ::= what '~' operation                    of what only the derivative of that equation needs
+
 The ordinal counts equations of the same place and operation, in the order of the program. Neither lines nor files are
 in a key, so comments and moved code change nothing. Reports, schedules and plan files speak of keys.
 
@@ -20,9 +22,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
-from remat.ir.linearized import LinearCond, LinearEquation, Linearized, LinearScan, LinearShardMap
-from remat.ir.ops import Name, Op, Primitive
-from remat.ir.program import Equation, Literal, Value
+from remat import jax_compat
+from remat.ir.linearized import Derivation, LinearCond, LinearEquation, Linearized, LinearScan, LinearShardMap
+from remat.ir.ops import Call, Checkpoint, Cond, Name, Op, Primitive, Scan, ShardMap
+from remat.ir.program import Equation, Literal, Program, Value
 from remat.ir.types import short_text
 
 
@@ -42,6 +45,7 @@ class Keys:
         names = [argument_names[i] if i < len(argument_names) else f"#{i}" for i in range(len(program.inputs))]
         self.of.update((v, f"argument {n}") for v, n in zip(program.inputs, names, strict=True))
         self.of.update((v, f"constant #{i}") for i, (v, _) in enumerate(program.constants))
+        self._parts: Counter[str] = Counter()
         self._number(program, "")
 
     @cached_property
@@ -53,23 +57,35 @@ class Keys:
         """Give keys to the results of a level and of the loops and branches in it."""
         counts: Counter[str] = Counter()
         bodies = _bodies(level)
+        derivation_of = {e: d for d in level.derivations for e in d.made}
+        begun: dict[Derivation, str] = {}
         for equation in level.equations:
-            what = f"{_joined(place, equation.source.scope)}{operation_text(equation.op)}"
-            what = f"{what}#{counts.setdefault(what, 0)}"
-            counts[what.rpartition("#")[0]] += 1
-            several = len(equation.outputs) > 1
-            self.of.update((v, f"{what}.{i}" if several else what) for i, v in enumerate(equation.outputs))
+            derivation = derivation_of.get(equation)
+            op = equation.op if derivation is None else derivation.op
+            if derivation is None or derivation not in begun:
+                what = _numbered(f"{_joined(place, equation.source.own_scope)}{operation_text(op)}", counts)
+                if derivation is not None:
+                    begun[derivation] = what
+                    self._name([v for v in derivation.outputs if isinstance(v, Value)], _plain(op) or what)
+            else:
+                what = begun[derivation]
+            self._name(equation.outputs, _plain(op) or what if derivation is None else f"{what}~{equation.op.name}")
             for part, body in bodies.get(equation, ()):
                 inside = f"{what}{part}"
                 self.of.update((v, f"{inside}/input #{i}") for i, v in enumerate(body.inputs))
                 self._number(body, inside)
 
-    @cached_property
-    def digests(self) -> dict[Value, str]:
-        """What each value is computed by, as a hash."""
-        found = {v: self.of[v] for v in (*self.program.inputs, *(v for v, _ in self.program.constants))}
-        _digest(self.program, found)
-        return found
+    def _name(self, values: Sequence[Value], what: str) -> None:
+        """Give keys to the results of an equation that have none yet; those that only its derivative needs are
+        `what~operation`, numbered where there are several."""
+        for i, value in enumerate(values):
+            if value in self.of:
+                continue
+            key = f"{what}.{i}" if len(values) > 1 else what
+            if "~" in what.rpartition("/")[2]:
+                key = _numbered(key, self._parts) if key in self._parts else key
+                self._parts[key] += 1
+            self.of[value] = key
 
     def equation(self, equation: Equation) -> str:
         """What stands for an equation: the key of its first result without its number."""
@@ -93,6 +109,42 @@ class Keys:
         return found
 
 
+def program_keys(program: Program, argument_names: Sequence[str] = ()) -> dict[Value, str]:
+    """The keys of the values of a program that is not linearized, those of its loops, branches and regions included.
+
+    Calls and regions are no places of their own. A called program that stands in it several times has to be copied
+    first (`inline_all`), as its values would be the same ones.
+    """
+    names = [argument_names[i] if i < len(argument_names) else f"#{i}" for i in range(len(program.inputs))]
+    found = {v: f"argument {n}" for v, n in zip(program.inputs, names, strict=True)}
+    found.update((v, f"constant #{i}") for i, (v, _) in enumerate(program.constants))
+    _number_program(program, "", Counter(), found)
+    return found
+
+
+def _number_program(
+    program: Program, place: str, counts: Counter[str], found: dict[Value, str], scopes: Any = None
+) -> None:
+    """Give keys to the results of a program; `scopes` are those of the call that it is inlined from."""
+    for equation in program.equations:
+        op, source = equation.op, equation.source
+        if scopes is not None:
+            source = source.inlined(source, scopes, None)
+        if isinstance(op, (Call, Checkpoint)):
+            function = op.function if isinstance(op, Call) else ""
+            inner = scopes if source.info is None else jax_compat.scopes_of_call(source.info, function)
+            _number_program(op.program, place, counts, found, inner)
+            continue
+        what = _numbered(f"{_joined(place, source.own_scope)}{operation_text(op)}", counts)
+        several = len(equation.outputs) > 1
+        found.update((v, f"{what}.{i}" if several else what) for i, v in enumerate(equation.outputs))
+        if isinstance(op, (Scan, Cond, ShardMap)):
+            for i, inner in enumerate(op.programs):
+                inside = f"{what}[{i}]" if isinstance(op, Cond) else what
+                found.update((v, f"{inside}/input #{j}") for j, v in enumerate(inner.inputs))
+                _number_program(inner, inside, Counter(), found)
+
+
 def _bodies(level: Linearized) -> dict[Equation, list[tuple[str, Linearized]]]:
     """The linearized bodies of the loops, branches and mapped functions of a level, by equation."""
     found: dict[Equation, list[tuple[str, Linearized]]] = {}
@@ -109,20 +161,52 @@ def _joined(place: str, scope: str) -> str:
     return "".join(f"{part}/" for part in (place, scope) if part)
 
 
+def _numbered(what: str, counts: Counter[str]) -> str:
+    counts[what] += 1
+    return f"{what}#{counts[what] - 1}"
+
+
+def _plain(op: Op) -> str:
+    """The key that a mark of a plan stands for; a marked value is the value itself."""
+    return str(op.tag) if isinstance(op, Name) and isinstance(op.tag, Mark) else ""
+
+
+class Mark(str):
+    """The name of a value that a plan speaks of: its key."""
+
+    __slots__ = ()
+
+
 def operation_text(op: Op) -> str:
     """What an equation does, in a key."""
     return f"name[{op.tag}]" if isinstance(op, Name) else op.name
 
 
-def _digest(level: Linearized, found: dict[Value, str]) -> None:
-    bodies = _bodies(level)
-    for equation in level.equations:
+def program_digests(program: Program, argument_names: Sequence[str] = ()) -> dict[Value, str]:
+    """What each value of a program is computed by, as a hash: down to the arguments, whatever the order of lines."""
+    names = [argument_names[i] if i < len(argument_names) else f"#{i}" for i in range(len(program.inputs))]
+    found = dict(zip(program.inputs, names, strict=True))
+    found.update((v, f"constant #{i}") for i, (v, _) in enumerate(program.constants))
+    _digest(program, found)
+    return found
+
+
+def _digest(program: Program, found: dict[Value, str]) -> None:
+    for equation in program.equations:
+        op = equation.op
         inputs = [_atom_digest(a, found) for a in equation.inputs]
-        made = hashed([_op_digest(equation.op), *inputs, *(short_text(v.type) for v in equation.outputs)])
+        if isinstance(op, (Call, Checkpoint)):
+            found.update(zip(op.program.inputs, inputs, strict=True))
+            _digest(op.program, found)
+            results = [_atom_digest(a, found) for a in op.program.outputs]
+            found.update(zip(equation.outputs, results, strict=True))
+            continue
+        made = hashed([_op_digest(op), *inputs, *(short_text(v.type) for v in equation.outputs)])
         found.update((v, f"{made}.{i}") for i, v in enumerate(equation.outputs))
-        for part, body in bodies.get(equation, ()):
-            found.update((v, f"{made}{part}/{i}") for i, v in enumerate(body.inputs))
-            _digest(body, found)
+        if isinstance(op, (Scan, Cond, ShardMap)):
+            for j, inner in enumerate(op.programs):
+                found.update((v, f"{made}/{j}/{i}") for i, v in enumerate(inner.inputs))
+                _digest(inner, found)
 
 
 def _atom_digest(atom: Any, found: Mapping[Value, str]) -> str:

@@ -80,9 +80,13 @@ class Source:
     @property
     def scope(self) -> str:
         """The `jax.named_scope` path, outermost first, parts separated by `/`; `jit(f)` stands for a call of f."""
-        own = str(self.info.name_stack) if self.info is not None else ""
         around = self.enclosing.scope if self.enclosing is not None else ""
-        return "/".join(part for part in (around, own) if part)
+        return "/".join(part for part in (around, self.own_scope) if part)
+
+    @property
+    def own_scope(self) -> str:
+        """The same without the scopes of the loops and branches around."""
+        return str(self.info.name_stack) if self.info is not None else ""
 
 
 UNKNOWN = Source()

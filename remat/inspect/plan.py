@@ -1,0 +1,291 @@
+"""Plans: what is kept and recomputed so that a step fits into a number of bytes, as data, with proof and as a file."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
+
+from remat.errors import BudgetError, PlanError
+from remat.inspect.planned import Loss
+from remat.inspect.timeline import Timeline, timeline_of
+from remat.ir.ops import Checkpoint
+from remat.planning.choice import Choice
+from remat.planning.frontier import Frontier
+from remat.policies.budget import Budget, Planned, known_frontier, planned
+from remat.policies.budget import budget as budget_policy
+from remat.signature import flatten_arguments
+from remat.targets.measure import made_for, measure, versions_of
+from remat.targets.target import Target, as_target
+from remat.trace import trace_arguments
+
+SCHEMA = "remat.plan/1"
+CORRECTIONS = 2
+"""How often a plan is replaced by a smaller one, where the compiler takes more than the simulation says."""
+
+
+@dataclass(frozen=True, eq=False)
+class Plan:
+    """How a loss is differentiated within a budget.
+
+    **Attributes**
+
+    - `function`, `target`: what is differentiated, and for which compiler.
+    - `budget_bytes`: the limit. `of`: of the `peak`, or of what is `saved`.
+    - `choice`: the structure of regions, the values that are kept (with keys, types and bytes), the simulated peak and
+      what is kept in bytes, and the seconds of both passes by the target's peak rates.
+    - `seconds_without`: those of the function without any checkpoint.
+    - `lower_bound`: seconds that no plan gets below that keeps as many bytes as the budget and recomputes nothing
+      twice, by the linear relaxation. `gap`: how much of its time the plan might save at most.
+    - `compiled_bytes`: temporaries and results of the compiled program, once `verify` was called.
+    - `corrections`: how many plans `verify` left behind, since the compiler took more than was simulated.
+    """
+
+    function: str
+    target: str
+    budget_bytes: int
+    of: str
+    choice: Choice
+    seconds_without: float
+    lower_bound: float
+    argument_bytes: int
+    compiled_bytes: int | None = None
+    corrections: int = 0
+    _loss: Loss = field(repr=False, default=None)  # type: ignore[assignment]
+    _frontier: Frontier = field(repr=False, default=None)  # type: ignore[assignment]
+
+    @property
+    def policy(self) -> Planned:
+        """The policy that does what the plan says: `remat.grad(loss, policy=plan.policy)`."""
+        kept = tuple((v.key, v.type, v.digest) for v in self.choice.kept)
+        return planned(self.choice.structure, kept, f"plan for {self.budget_bytes} bytes")
+
+    @property
+    def gap(self) -> float:
+        """How much of its time the plan might save at most, as a part of that."""
+        seconds = self.choice.seconds
+        return max(0.0, 1 - self.lower_bound / seconds) if seconds > 0 else 0.0
+
+    def timeline(self) -> Timeline:
+        """Live bytes over both passes, and what is alive at the peak."""
+        with made_for(as_target(self.target)):
+            return timeline_of(self._loss.under(self.policy), str(self.policy), self.target)
+
+    def verify(self) -> Plan:
+        """Compile the step, and where it takes more than the budget, a smaller plan in its place, twice at most.
+
+        **Returns** the plan with `compiled_bytes`.
+
+        **Raises** `TargetUnavailableError` if the compiler of the target is not installed, `BudgetError` if no plan was
+        within the budget once compiled.
+        """
+        found, limit = self, self.budget_bytes
+        for corrections in range(CORRECTIONS + 1):
+            taken = measure(self._loss.gradient(found.policy), *self._loss.leaves, target=self.target)
+            if taken.live_bytes is None:
+                raise BudgetError(f"the compiler for {self.target} refuses the plan: {taken.error}")
+            found = replace(found, compiled_bytes=taken.live_bytes, corrections=corrections)
+            if self.of == "saved" or taken.live_bytes <= self.budget_bytes:
+                return found
+            limit = min(limit, found.choice.peak_bytes) * self.budget_bytes // taken.live_bytes
+            smaller = self._frontier.within(limit)
+            if smaller is None or smaller == found.choice:
+                break
+            found = replace(found, choice=smaller)
+        raise BudgetError(
+            f"no plan for {self.function} was within {self.budget_bytes} bytes when compiled for {self.target}: the "
+            f"last one took {found.compiled_bytes}. Give at least that."
+        )
+
+    def to_json(self) -> str:
+        """The plan as a file has it, with sizes as plain integers."""
+        data = {
+            "schema": SCHEMA,
+            "function": self.function,
+            "target": self.target,
+            "budget_bytes": self.budget_bytes,
+            "of": self.of,
+            "structure": self.choice.structure,
+            "kept": [asdict(v) for v in self.choice.kept],
+            "simulated": {
+                "peak_bytes": self.choice.peak_bytes,
+                "kept_bytes": self.choice.kept_bytes,
+                "seconds": self.choice.seconds,
+                "seconds_without": self.seconds_without,
+                "lower_bound": self.lower_bound,
+            },
+            "compiled_bytes": self.compiled_bytes,
+            "versions": dict(versions_of("remat", "jax", "jaxlib")),
+        }
+        return json.dumps(data, indent=1) + "\n"
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the plan to a file, for `remat.load_plan`."""
+        with open(path, "w") as file:
+            file.write(self.to_json())
+
+    def __str__(self) -> str:
+        from remat.report.plan import plan_text
+
+        return plan_text(self)
+
+
+def plan(
+    fun: Callable[..., Any],
+    /,
+    *args: Any,
+    budget: Any,
+    of: str = "peak",
+    target: Target | str | None = None,
+    argnums: int | Sequence[int] = 0,
+    **kwargs: Any,
+) -> Plan:
+    """Choose what `remat.value_and_grad(fun, argnums)` keeps and recomputes, so that it fits into a number of bytes.
+
+    **Arguments**
+
+    - `fun`: a function that returns a floating point scalar.
+    - `args`, `kwargs`: its arguments; shapes are enough (`jax.ShapeDtypeStruct`).
+    - `budget`, `of`: as for `policies.budget`: bytes, a text such as `"12GiB"`, a part of what no checkpoint takes
+      (0.5), or `"auto"` for the memory of the target's device less what the arguments take.
+    - `target`: for whose compiler, and with whose rates. None is what JAX would run on.
+    - `argnums`: the arguments that are differentiated.
+
+    **Returns** a `Plan`. It is simulated; `plan.verify()` compiles it. `plan.policy` does what it says, `plan.save`
+    writes it to a file.
+
+    **Raises** `BudgetError` for a budget that cannot be met, with the smallest that can; what `remat.value_and_grad`
+    raises for bad functions and arguments, `TargetError` for bad targets.
+
+    >>> import jax.numpy as jnp, remat
+    >>> def loss(ws, x):
+    ...     for w in ws:
+    ...         x = jnp.sin(jnp.tanh(x @ w))
+    ...     return x.sum()
+    >>> args = [jnp.ones((64, 64))] * 6, jnp.ones((64, 64))
+    >>> plan = remat.plan(loss, *args, budget="160 KiB", target="cpu")
+    >>> plan.choice.peak_bytes <= 160 * 1024, plan.choice.seconds >= plan.lower_bound
+    (True, True)
+    >>> gradient = remat.grad(loss, policy=plan.policy)(*args)
+    """
+    chosen = as_target(target)
+    loss = Loss.of("remat.plan", fun, args, kwargs, argnums)
+    with made_for(chosen):
+        region, active = _region(loss)
+        wanted = Budget(None) if budget == "auto" else budget_policy(budget, of)
+        frontier = known_frontier(region, active)
+        limit = wanted.bytes_for(region, frontier)
+        found = wanted.choose(region, active)
+        held = loss.under(None).argument_bytes
+        return Plan(
+            loss.function, str(chosen), limit, wanted.of, found, frontier.base_seconds,
+            frontier.lower_bound(limit), held, _loss=loss, _frontier=frontier,
+        )  # fmt: skip
+
+
+def _region(loss: Loss) -> tuple[Checkpoint, list[bool]]:
+    """A loss as a region, and which of its inputs are differentiated."""
+    program = trace_arguments(loss.fun, flatten_arguments(loss.fun, tuple(loss.leaves), {}))
+    active = [i in loss.active for i in range(len(program.inputs))]
+    return Checkpoint(program, None, True, loss.function, derived=True), active
+
+
+def load_plan(path: str | os.PathLike[str]) -> Planned:
+    """The policy of a plan that was saved to a file: `remat.grad(loss, policy=remat.load_plan("plan.json"))`.
+
+    Values are found again by what they are computed by, wherever the lines have moved; failing that, by their keys.
+
+    **Arguments**
+
+    - `path`: what `Plan.save` or `remat plan --output` wrote.
+
+    **Returns** a policy. Types are part of a plan, so it is for one batch size.
+
+    **Raises** `PlanError` for a file that is no plan. Differentiating with it raises `PlanError` if the function has no
+    such values any more, saying which are gone.
+
+    >>> import tempfile, jax.numpy as jnp, remat
+    >>> loss = lambda w, x: jnp.sin(jnp.tanh(x @ w) @ w).sum()
+    >>> args = jnp.ones((8, 8)), jnp.ones((8, 8))
+    >>> file = tempfile.NamedTemporaryFile(suffix=".json")
+    >>> remat.plan(loss, *args, budget=0.9, of="saved").save(file.name)
+    >>> remat.grad(loss, policy=remat.load_plan(file.name))(*args).shape
+    (8, 8)
+    """
+    with open(path) as file:
+        try:
+            data = json.load(file)
+        except json.JSONDecodeError as error:
+            raise PlanError(f"{os.fspath(path)} is no JSON ({error}), but must be what Plan.save wrote.") from None
+    schema = data.get("schema") if isinstance(data, dict) else None
+    if schema != SCHEMA:
+        raise PlanError(f"{os.fspath(path)} is JSON with the schema {schema!r}, but must be {SCHEMA!r}.")
+    try:
+        kept = [(v["key"], v["type"], v["digest"]) for v in data["kept"]]
+        return planned(data["structure"], kept, f"plan {os.path.basename(os.fspath(path))}")
+    except (KeyError, TypeError) as error:
+        raise PlanError(f"{os.fspath(path)} is a plan without {error}. Make it again with Plan.save.") from None
+
+
+@dataclass(frozen=True, eq=False)
+class Pareto(Sequence[Choice]):
+    """The plans of a loss that are worth having, the fastest first, each with a lower peak than those before.
+
+    **Attributes**
+
+    - `function`, `target`: what is differentiated, and for which compiler. `tried`: all plans that were looked at.
+    """
+
+    function: str
+    target: str
+    choices: tuple[Choice, ...]
+    tried: tuple[Choice, ...]
+
+    def __getitem__(self, index: Any) -> Any:
+        return self.choices[index]
+
+    def __len__(self) -> int:
+        return len(self.choices)
+
+    def to_json(self) -> str:
+        """The same as JSON, with sizes as plain integers."""
+        rows = [{**asdict(c), "front": c in self.choices} for c in self.tried]
+        data = {"schema": "remat.pareto/1", "function": self.function, "target": self.target, "rows": rows}
+        return json.dumps(data, indent=1)
+
+    def __str__(self) -> str:
+        from remat.report.plan import pareto_text
+
+        return pareto_text(self)
+
+
+def pareto(
+    fun: Callable[..., Any],
+    /,
+    *args: Any,
+    target: Target | str | None = None,
+    argnums: int | Sequence[int] = 0,
+    **kwargs: Any,
+) -> Pareto:
+    """The plans that `remat.plan` chooses from: peak bytes against seconds.
+
+    **Arguments**, **raises**: as for `remat.plan`.
+
+    **Returns** a `Pareto` sequence, which prints as a table.
+
+    >>> import jax.numpy as jnp, remat
+    >>> def loss(ws, x):
+    ...     for w in ws:
+    ...         x = jnp.sin(jnp.tanh(x @ w))
+    ...     return x.sum()
+    >>> front = remat.pareto(loss, [jnp.ones((64, 64))] * 6, jnp.ones((64, 64)), target="cpu")
+    >>> all(a.peak_bytes > b.peak_bytes and a.seconds < b.seconds for a, b in zip(front, front[1:]))
+    True
+    """
+    chosen = as_target(target)
+    loss = Loss.of("remat.pareto", fun, args, kwargs, argnums)
+    with made_for(chosen):
+        frontier = known_frontier(*_region(loss))
+    return Pareto(loss.function, str(chosen), frontier.choices, frontier.tried)

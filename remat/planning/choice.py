@@ -1,0 +1,33 @@
+"""A plan of how a program is differentiated, as data."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class KeptValue:
+    """A value that a plan keeps: its key and digest (`remat.ir.keys`), the type of one, and the bytes of all of it."""
+
+    key: str
+    type: str
+    bytes: int
+    digest: str
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A plan: a structure, and the values that are kept.
+
+    **Attributes**
+
+    - `structure`: see `remat.planning.structures`; `none` is the program without a region.
+    - `kept`: the values. `kept_bytes`: what is kept for the backward pass, boundaries and carries included.
+    - `peak_bytes`: simulated, besides the arguments. `seconds`: of both passes on the target, by its peak rates.
+    """
+
+    structure: str
+    kept: tuple[KeptValue, ...]
+    kept_bytes: int
+    peak_bytes: int
+    seconds: float

@@ -1,0 +1,222 @@
+"""Budgets: met in the simulation, monotone, without a change of gradients; errors; plans as policies and files."""
+
+import json
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import remat
+from remat import policies
+
+KIB = 1024
+W = [jnp.sin(jnp.arange(64.0 * 64).reshape(64, 64) + i) / 8 for i in range(6)]
+X = jnp.cos(jnp.arange(64.0 * 64).reshape(64, 64))
+
+
+def layers(ws, x):
+    for w in ws:
+        x = jnp.sin(jnp.tanh(x @ w))
+    return x.sum()
+
+
+def scanned(ws, x):
+    return jax.lax.scan(lambda x, w: (jnp.sin(jnp.tanh(x @ w)), None), x, ws)[0].sum()
+
+
+def over_time(w, x):
+    return jax.lax.scan(lambda c, _: (jnp.sin(c @ w), None), x, None, length=100)[0].sum()
+
+
+def residual(ws, x):
+    for w in ws:
+        x = x + jax.nn.relu(x @ w)
+    return (x * x).mean()
+
+
+LOSSES = {
+    "layers": (layers, W),
+    "scanned": (scanned, jnp.stack(W)),
+    "over_time": (over_time, W[0]),
+    "residual": (residual, W),
+}
+
+
+@pytest.mark.parametrize("name", LOSSES)
+def test_peaks_are_within_budgets_and_cost_falls(name):
+    fun, ws = LOSSES[name]
+    front = remat.pareto(fun, ws, X, target="cpu")
+    seconds = []
+    for limit in np.linspace(front[-1].peak_bytes, front[0].peak_bytes, 8).astype(int):
+        plan = remat.plan(fun, ws, X, budget=int(limit), target="cpu")
+        timeline = remat.timeline(fun, ws, X, policy=f"budget:{limit}", target="cpu")
+        assert timeline.peak == plan.choice.peak_bytes <= limit
+        assert plan.lower_bound <= plan.choice.seconds * (1 + 1e-6)
+        seconds.append(plan.choice.seconds)
+    assert seconds == sorted(seconds, reverse=True)
+    assert seconds[0] > seconds[-1]
+
+
+@pytest.mark.parametrize("part", [0.3, 0.6, 0.9])
+@pytest.mark.parametrize("name", LOSSES)
+def test_gradients_are_those_of_no_policy(name, part):
+    fun, ws = LOSSES[name]
+    front = remat.pareto(fun, ws, X, target="cpu")
+    low, high = front[-1].peak_bytes, front[0].peak_bytes
+    policy = policies.budget(int(low + part * (high - low)), target="cpu")
+    expected = jax.jit(jax.grad(fun))(ws, X)
+    for gradient in (remat.grad(fun, policy=policy), jax.grad(remat.checkpoint(fun, policy=policy))):
+        jax.tree.map(
+            lambda a, b: np.testing.assert_allclose(a, b, rtol=2e-4, atol=1e-5), jax.jit(gradient)(ws, X), expected
+        )
+
+
+def test_a_long_loop_is_cut_into_segments():
+    """Nothing is written in the model: keeping every carry takes 100 of them, nested segments about 20."""
+    front = remat.pareto(over_time, W[0], X, target="cpu")
+    carry = X.nbytes
+    assert front[0].peak_bytes > 100 * carry
+    plan = remat.plan(over_time, W[0], X, budget=40 * carry, target="cpu")
+    assert plan.choice.structure in ("loops_in_2", "loops_in_3")
+    flops = remat.compare(over_time, (W[0], X), [None, plan.policy], target="cpu")
+    assert flops[1].recomputed_flops <= flops[0].dot_flops  # each iteration is computed three times at most
+
+
+def test_compiled_programs_are_within_budgets():
+    for limit in (130 * KIB, 160 * KIB):
+        plan = remat.plan(layers, W, X, budget=limit, target="cpu").verify()
+        assert plan.compiled_bytes <= limit * 1.02
+        assert "compiled" in str(plan)
+
+
+def test_an_infeasible_budget_is_refused_with_the_smallest():
+    with pytest.raises(
+        remat.BudgetError, match=r"no plan was found that brings the peak of layers within 10.0 KiB"
+    ) as e:
+        remat.grad(layers, policy="budget:10KiB")(W, X)
+    smallest = remat.pareto(layers, W, X)[-1].peak_bytes
+    assert f"({smallest} bytes, simulated)" in str(e.value)
+    remat.plan(layers, W, X, budget=smallest)
+    with pytest.raises(remat.BudgetError):
+        remat.plan(layers, W, X, budget=smallest - 1)
+
+
+def test_a_part_of_what_no_checkpoint_takes():
+    plan = remat.plan(layers, W, X, budget=0.7, target="cpu")
+    whole = remat.timeline(layers, W, X, target="cpu").peak
+    assert plan.budget_bytes == int(0.7 * whole)
+    assert plan.choice.peak_bytes <= 0.7 * whole
+
+
+def test_a_budget_of_what_is_saved():
+    for limit in (20 * KIB, 60 * KIB):
+        kept = remat.saved_residuals(layers, W, X, policy=f"budget:saved:{limit}", argnums=0)
+        assert kept.new_bytes <= limit
+        assert remat.plan(layers, W, X, budget=limit, of="saved").choice.kept_bytes == kept.new_bytes
+
+
+def test_auto_takes_the_memory_of_the_device():
+    shapes = [jax.ShapeDtypeStruct((4096, 4096), jnp.bfloat16)] * 40, jax.ShapeDtypeStruct((2**15, 4096), jnp.bfloat16)
+    plan = remat.plan(layers, *shapes, budget="auto", target="tpu:v5e:2x2")
+    held = sum(s.size * 2 for s in jax.tree.leaves(shapes))
+    assert plan.budget_bytes == int(0.95 * 16 * 2**30) - held
+    assert plan.choice.peak_bytes <= plan.budget_bytes < remat.timeline(layers, *shapes, target="tpu:v5e:2x2").peak
+    with pytest.raises(remat.BudgetError, match="Name a target"):
+        remat.grad(layers, policy="auto", target="cpu")(W, X)
+
+
+@pytest.mark.parametrize("text", ["budget:12GiB", "budget:0.5", "budget:saved:1.5MiB", "budget:12345B", "auto"])
+def test_strings_are_read_back(text):
+    policy = policies.parse(text)
+    assert str(policy) == text
+    assert policies.parse(str(policy)) == policy
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("budget:", "budget:12GiB"),
+        ("budget:much", "a number of bytes or a fraction"),
+        ("budget:3parsec", "is no budget"),
+        ("budget:1.5", "above 0 and at most 1"),
+        ("dots|budget:1GiB", "cannot be part of another policy"),
+        ("substituting:budget:1GiB", "cannot be part of another policy"),
+    ],
+)
+def test_what_is_no_budget(text, words):
+    with pytest.raises((remat.RematError,), match=words):
+        remat.grad(layers, policy=text)(W, X)
+
+
+def test_budgets_are_of_a_peak_or_of_what_is_saved():
+    with pytest.raises(remat.RematError, match="'peak' or 'saved'"):
+        policies.budget("1GiB", of="time")
+
+
+# Plans as files.
+
+
+def test_a_saved_plan_does_the_same(tmp_path):
+    plan = remat.plan(layers, W, X, budget=150 * KIB, target="cpu")
+    plan.save(tmp_path / "plan.json")
+    data = json.loads((tmp_path / "plan.json").read_text())
+    assert data["schema"] == "remat.plan/1"
+    assert data["simulated"]["peak_bytes"] == plan.choice.peak_bytes
+    loaded = remat.load_plan(tmp_path / "plan.json")
+    timeline = remat.timeline(layers, W, X, policy=loaded, target="cpu")
+    assert timeline.peak == plan.choice.peak_bytes
+    kept = remat.schedule(layers, W, X, policy=loaded, target="cpu").kept
+    assert {v.key for v in plan.choice.kept} <= {k.key for k in kept}
+
+
+def two(first):
+    """Two products of one type in one scope, in either order."""
+
+    def fun(w, x):
+        if first:
+            a = jnp.tanh(x @ w)
+            b = jnp.sin(w @ x)
+        else:
+            b = jnp.sin(w @ x)
+            a = jnp.tanh(x @ w)
+        return (a * b).sum()
+
+    return fun
+
+
+def test_a_plan_finds_values_in_reordered_lines(tmp_path):
+    plan = remat.plan(two(True), W[0], X, budget=16 * KIB, of="saved", target="cpu")
+    (value,) = plan.choice.kept
+    plan.save(tmp_path / "plan.json")
+    kept = remat.schedule(two(False), W[0], X, policy=remat.load_plan(tmp_path / "plan.json"), target="cpu").kept
+    (now,) = [k.key for k in kept if k.is_new]
+    assert {value.key, now} == {"dot_general#0", "dot_general#1"} or {value.key, now} == {value.key}
+    assert now != value.key or value.key.startswith(("tanh", "sin", "mul"))
+
+
+def test_a_plan_for_another_program_is_refused(tmp_path):
+    remat.plan(layers, W, X, budget=150 * KIB, target="cpu").save(tmp_path / "plan.json")
+    loaded = remat.load_plan(tmp_path / "plan.json")
+    with pytest.raises(remat.PlanError, match=r"made for another program than layers: .*is gone"):
+        remat.grad(layers, policy=loaded)(W[:2], X)
+    with pytest.raises(remat.PlanError, match=r"of type f32\[64,64\] is of type f32\[32,64\]"):
+        remat.grad(layers, policy=loaded)(W, X[:32])
+
+
+def test_what_is_no_plan_file(tmp_path):
+    for text, words in [("{", "no JSON"), ("{}", "schema None"), ('{"schema": "remat.plan/1"}', "a plan without")]:
+        (tmp_path / "bad.json").write_text(text)
+        with pytest.raises(remat.PlanError, match=words):
+            remat.load_plan(tmp_path / "bad.json")
+
+
+def test_the_same_plan_on_each_run():
+    first, second = (remat.plan(layers, W, X, budget=150 * KIB, target="cpu") for _ in range(2))
+    assert first.choice == second.choice
+
+
+def test_texts_fit_80_columns():
+    plan = remat.plan(layers, W, X, budget=150 * KIB, target="cpu")
+    for text in (str(plan), str(remat.pareto(layers, W, X, target="cpu"))):
+        assert max(map(len, text.splitlines())) <= 80
