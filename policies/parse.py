@@ -20,10 +20,9 @@ Spaces between tokens mean nothing. BARE text has none of `, : | & ( ) @ = ' "` 
 anything else is QUOTED as a Python string, or a Python LITERAL. Prefix words bind to one `single`, so
 `within:mlp:dots|nothing` is `(within:mlp:dots)|nothing`.
 
-Words without an argument: `everything`, `nothing`, `dots`, `dots_no_batch`, `balanced`, `burn`, `burn_no_checkpointing`,
-`auto`
-and the full names of JAX's policies without arguments. Each family of policies adds its words; what it writes with the
-functions here, it reads with the method of `Reader` of the same name.
+Words without an argument: `everything`, `nothing`, `dots`, `dots_no_batch`, `balanced`, `burn`, `burn_no_checkpointing`
+and `auto`, and the full names of JAX's policies without arguments. Each family of policies adds its words; what it
+writes with the functions here, it reads with the method of `Reader` of the same name.
 """
 
 from __future__ import annotations

@@ -45,6 +45,8 @@ from remat.inspect.schedule import Schedule as Schedule
 from remat.inspect.schedule import schedule as schedule
 from remat.inspect.timeline import Timeline as Timeline
 from remat.inspect.timeline import timeline as timeline
+from remat.inspect.why import Why as Why
+from remat.inspect.why import why as why
 from remat.ir.program import Program as Program
 from remat.loops.chunked_map import chunked_map as chunked_map
 from remat.loops.scan import checkpointed_scan as checkpointed_scan

@@ -62,6 +62,7 @@ UPWARD = {
     ("remat.inspect.requirements", "remat.report.retrievals"): "__str__ of the data is its report",
     ("remat.inspect.retrieval_log", "remat.report.retrievals"): "__str__ of the data is its report",
     ("remat.inspect.timeline", "remat.report.timeline"): "__str__ of the data is its report",
+    ("remat.inspect.why", "remat.report.why"): "__str__ of the data is its report",
     ("remat.inspect.plan", "remat.report.plan"): "__str__ of the data is its report",
     ("remat.inspect.schedule", "remat.report.schedule"): "__str__ of the data is its report",
     ("remat.inspect.comparison", "remat.report.comparison"): "__str__ of the data is its report",

@@ -15,6 +15,7 @@ from remat.cli.plan import plan
 from remat.cli.policies import policies
 from remat.cli.saved import saved
 from remat.cli.timeline import timeline
+from remat.cli.why import why
 from remat.errors import RematError, RematWarning
 
 
@@ -44,5 +45,5 @@ def main() -> None:
     """Gradient checkpointing for JAX that says what it keeps."""
 
 
-for command in (demo, saved, timeline, compare, plan, measure, policies):
+for command in (demo, saved, why, timeline, compare, plan, measure, policies):
     main.add_command(command)
