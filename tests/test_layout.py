@@ -21,6 +21,7 @@ FLOORS = [
         "remat.units",
         "remat.jax_compat",
         "remat.eager",
+        "remat.name_patterns",
         "remat.signature",
         "remat.statics",
         "remat.ir",
