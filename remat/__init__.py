@@ -27,6 +27,8 @@ from remat.errors import UnknownNameWarning as UnknownNameWarning
 from remat.errors import UselessPolicyWarning as UselessPolicyWarning
 from remat.inspect.comparison import Comparison as Comparison
 from remat.inspect.comparison import compare as compare
+from remat.inspect.explanation import Explanation as Explanation
+from remat.inspect.explanation import explain as explain
 from remat.inspect.requirements import Requirements as Requirements
 from remat.inspect.requirements import requirements as requirements
 from remat.inspect.residuals import Residual as Residual

@@ -63,6 +63,7 @@ UPWARD = {
     ("remat.inspect.retrieval_log", "remat.report.retrievals"): "__str__ of the data is its report",
     ("remat.inspect.timeline", "remat.report.timeline"): "__str__ of the data is its report",
     ("remat.inspect.comparison", "remat.report.comparison"): "__str__ of the data is its report",
+    ("remat.inspect.explanation", "remat.report.explanation"): "__str__ of the data is its report",
     ("remat.targets.measure", "remat.report.measurement"): "__str__ of the data is its report",
 }
 

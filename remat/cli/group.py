@@ -10,6 +10,7 @@ import click
 from remat import __version__
 from remat.cli.compare import compare
 from remat.cli.demo import demo
+from remat.cli.explain import explain
 from remat.cli.measure import measure
 from remat.cli.policies import policies
 from remat.cli.saved import saved
@@ -43,5 +44,5 @@ def main() -> None:
     """Gradient checkpointing for JAX that says what it keeps."""
 
 
-for command in (demo, saved, timeline, compare, measure, policies):
+for command in (demo, saved, timeline, compare, measure, explain, policies):
     main.add_command(command)
