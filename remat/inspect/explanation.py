@@ -69,8 +69,9 @@ class Explanation:
 
     @property
     def advised(self) -> Row | None:
-        """The policy that fits and recomputes least; None if none fits or nobody knows."""
-        return self.fit.rows[0] if self.fit else None
+        """The policy that fits and recomputes least, one that moves nothing to the host before one that does; None if
+        none fits or nobody knows."""
+        return min(self.fit.rows if self.fit else (), key=_cost, default=None)
 
     def to_json(self) -> str:
         """The same as JSON, with sizes as plain integers."""
@@ -95,6 +96,10 @@ class Explanation:
         from remat.report.explanation import explanation_text
 
         return explanation_text(self)
+
+
+def _cost(row: Row) -> tuple[int, int, int]:
+    return row.recomputed_flops or 0, row.host_bytes or 0, row.total_bytes or 0
 
 
 def explain(
@@ -251,7 +256,7 @@ def _compared(found: Explanation, comparison: Comparison) -> Explanation:
     if first is None:
         return replace(found, comparison=comparison)
     if lacking is not None:
-        allowed = first - lacking * found.devices
+        allowed = first - max(lacking, 1) * found.devices  # nothing is lacking where what is free is in pieces
     elif found.limit_bytes is not None:
         allowed = min(found.limit_bytes * found.devices, first - 1)  # it did not fit, whatever the simulation says
     else:

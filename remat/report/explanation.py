@@ -20,6 +20,9 @@ ROWS = 15
 PADDED = 0.1
 """The part of all buffers from which on padding is told."""
 
+FAR = 2
+"""How many times as many bytes as a function takes are those of something else."""
+
 KINDS = {
     "kept": "kept for the backward pass",
     "argument": "arguments",
@@ -43,7 +46,7 @@ def explanation_text(found: Explanation) -> str:
     """The message in one sentence, what takes the memory as a table, and the policies side by side."""
     lines = [*wrapped(_what_happened(found)), ""]
     if found.function is not None:
-        lines += [*wrapped(_what_was_run(found)), ""]
+        lines += [*wrapped(_what_was_run(found)), *_mismatch(found), ""]
     if found.occupants:
         lines += [*_table(found), "", *_sums(found)]
     lines += _padding(found.message)
@@ -67,7 +70,8 @@ def _what_happened(found: Explanation) -> str:
         text += f": {bytes_text(message.needed_bytes)} {'needed' if message.holds_arguments else 'asked for'}"
     if message.lacking_bytes is not None and message.limit_bytes is not None:
         there = "there are" if message.holds_arguments else "free"
-        text += f", {bytes_text(message.limit_bytes)} {there}, {bytes_text(message.lacking_bytes)} too much"
+        more = f"{bytes_text(message.lacking_bytes)} too much" if message.lacking_bytes else "but not in one piece"
+        text += f", {bytes_text(message.limit_bytes)} {there}, {more}"
     elif found.limit_bytes is None:
         text += "; the message does not say how much there is"
     return text
@@ -82,6 +86,18 @@ def _what_was_run(found: Explanation) -> str:
     if found.devices > 1:
         text += f", on {found.devices} devices together"
     return text
+
+
+def _mismatch(found: Explanation) -> list[str]:
+    """Told where the message speaks of much more than the function takes."""
+    message, row = found.message, found.comparison.rows[0] if found.comparison else None
+    taken = None if row is None else row.total_bytes if message.holds_arguments else row.peak_bytes
+    if taken is None or message.needed_bytes is None or message.needed_bytes * found.devices <= FAR * taken:
+        return []
+    return wrapped(
+        f"The message is about {bytes_text(message.needed_bytes)}, {found.function} takes {bytes_text(taken)} of it as "
+        "simulated: most is of something else, or it ran with another policy or other shapes."
+    )
 
 
 def _table(found: Explanation) -> list[str]:
@@ -111,7 +127,7 @@ def _row(group: Sequence[Occupant]) -> tuple[str, str, str, str, str]:
     what = f"'{o.name}'" if o.name is not None else o.operation
     if len({each.operation for each in group}) > 1:
         what += ", and others"
-    place = place_text(o.source)
+    place = place_text(o.source).removesuffix(" ()")
     guess = "?" if o.matched == "type" and o.kind != "argument" else ""
     made = f" ({o.made} pass)" if o.kind == "unknown" and o.made else ""
     text = "  ".join(part for part in (f"{what}{guess}{made}", place) if part)
@@ -151,11 +167,13 @@ def _what_fits(found: Explanation) -> list[str]:
     if comparison is None or first is None or first.total_bytes is None:
         return []
     if fit is None:
+        advice = "" if found.message.platform == "cpu" else " Name the device: target='gpu:H100', or --target gpu:H100."
         return wrapped(
-            "The message does not say how much memory there is, so nobody knows which of these fit: name the device, "
-            "as target='gpu:H100' or --target gpu:H100."
+            f"The message does not say how much memory there is, so nobody knows which of these fit.{advice}"
         )
-    if lacking is not None:
+    if lacking == 0:
+        need = f"To fit, it has to take less than with policy {first.policy}"
+    elif lacking is not None:
         need = f"To fit, it has to take {bytes_text(lacking * found.devices)} less than with policy {first.policy}"
     else:
         limit = bytes_text(found.limit_bytes or 0)
@@ -165,10 +183,10 @@ def _what_fits(found: Explanation) -> list[str]:
         saved = bytes_text(first.total_bytes - best.total_bytes)
         moved = f", with {bytes_text(best.host_bytes)} in the host's memory" if best.host_bytes else ""
         return wrapped(
-            f"{need}. {len(fit.rows)} of {fit.count} policies do (simulated); {best.policy} recomputes least: it takes "
-            f"{saved} less{moved}."
+            f"{need}. {len(fit.rows)} of {fit.count} policies fit (simulated); {best.policy} recomputes least: it "
+            f"takes {saved} less{moved}."
         )
-    return [*wrapped(f"{need}. None of {fit.count} policies does (simulated). {_beside_policies(found)}")]
+    return [*wrapped(f"{need}. None of {fit.count} policies fits (simulated). {_beside_policies(found)}")]
 
 
 def _beside_policies(found: Explanation) -> str:

@@ -84,7 +84,7 @@ class OutOfMemory:
 
     @property
     def lacking_bytes(self) -> int | None:
-        """How much too much it is; None where the message does not say."""
+        """How much too much it is; None where the message does not say, 0 where there is enough, but in pieces."""
         if self.needed_bytes is None or self.limit_bytes is None:
             return None
         return max(0, self.needed_bytes - self.limit_bytes)
@@ -172,7 +172,7 @@ def _gpu(text: str) -> OutOfMemory | None:
         return None
     needed = size_of(found[1]) if found else size_of(tried[2])  # type: ignore[index]  # one of the two is there
     limit = _free_of_allocator(text)
-    if limit is None and tried is not None:
+    if limit is None and tried is not None and size_of(tried[1]) < needed:
         limit = size_of(tried[1])
     phase = "running" if found else "compiling"
     return OutOfMemory("gpu", phase, "hbm", needed, limit, holds_arguments=False, parts=_gpu_parts(text))

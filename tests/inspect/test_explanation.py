@@ -181,6 +181,16 @@ def test_what_fits_takes_as_much_less_as_is_lacking():
     assert found.advised.policy == "offload:mlpwi,mlpwo"  # recomputes nothing
 
 
+def test_what_moves_nothing_is_advised_first():
+    text = (
+        "Ran out of memory on HBM, the total memory required for HLO temporaries (1.60G) exceeds available HBM (1.20G)."
+    )
+    found = remat.explain(text, scanned, *STACK, target=TPU)
+    assert {"dots", "offload:mlpwi,mlpwo"} <= {r.policy for r in found.fit.rows}
+    assert (found.advised.recomputed_flops, found.advised.host_bytes) == (0, 0)
+    assert "in the host's memory" not in str(found)
+
+
 def test_a_running_device_says_what_is_free_beside_the_arguments():
     text = (
         "Attempting to reserve 1.00G at the bottom of memory. That was not possible. There are 0.50G free, 0B reserved"
@@ -202,7 +212,25 @@ def test_where_the_message_does_not_say_how_much_there_is():
     assert unknown.limit_bytes is None
     assert unknown.fit is None
     assert unknown.target == "gpu"
-    assert "name the device" in str(unknown)
+    assert "Name the device" in str(unknown)
+
+
+def test_what_is_free_in_pieces():
+    text = "Attempting to allocate 0.25G. That was not possible. There are 0.50G free."
+    found = remat.explain(text, scanned, *STACK, policy="names:mlpwi", target=TPU)
+    words = " ".join(str(found).split())
+    assert "256.0 MiB asked for, 512.0 MiB free, but not in one piece" in words
+    assert "To fit, it has to take less than with policy names:mlpwi" in words
+    assert found.comparison.rows[0] not in found.fit.rows
+    assert "nothing" in [r.policy for r in found.fit.rows]
+
+
+def test_messages_of_something_else_are_told():
+    text = "RESOURCE_EXHAUSTED: Out of memory allocating 70368744177664 bytes."
+    report = " ".join(str(remat.explain(text, scanned, *STACK, policy="nothing")).split())
+    assert "The message is about 64.0 TiB, scanned takes" in report
+    assert "Name the device" not in report
+    assert "is about" not in str(remat.explain(SCANNED, scanned, *STACK, policy="names:mlpwi", target=TPU))
 
 
 def test_policies_do_not_change_memory_on_the_chip():

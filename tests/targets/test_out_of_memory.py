@@ -219,8 +219,10 @@ def test_what_a_gpu_s_log_says_besides():
     assert (found.phase, found.needed_bytes, found.limit_bytes) == (
         "compiling", round(41.43 * GIB), round(18.88 * GIB),
     )  # fmt: skip
-    found = read_out_of_memory(GPU_COMPILER + GPU)
-    assert (found.phase, found.needed_bytes, found.limit_bytes) == ("running", 2110783616, round(18.88 * GIB))
+    asked = "RESOURCE_EXHAUSTED: Out of memory while trying to allocate 50677266816 bytes."
+    found = read_out_of_memory(GPU_COMPILER + asked)
+    assert (found.phase, found.needed_bytes, found.limit_bytes) == ("running", 50677266816, round(18.88 * GIB))
+    assert read_out_of_memory(GPU_COMPILER + GPU).limit_bytes is None  # what is asked for is less: of another program
     rocm = read_out_of_memory("RESOURCE_EXHAUSTED: Failed to allocate request for 154.06GiB (165425291480B)")
     assert (rocm.platform, rocm.needed_bytes) == ("gpu", round(154.06 * GIB))
 
