@@ -1,4 +1,4 @@
-"""Policies about values that were named with `checkpoint_name`."""
+"""Policies about values that were named with `checkpoint_name`, by name or by pattern."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from remat.decisions import RECOMPUTE, SAVE, Decision, Offload, RegionView
 from remat.errors import PolicyError
 from remat.ir.ops import Name
 from remat.ir.program import Value
+from remat.name_patterns import has_name, is_pattern
 from remat.policies.base import PerEquation, check_memory, check_name_list, check_names
 from remat.policies.parse import WITH_ARGUMENT, Reader, memory_text, names_text
 
@@ -23,14 +24,14 @@ class SaveOnlyTheseNames(PerEquation):
     names: frozenset[Any]
 
     def decide_name(self, tag: Any) -> Decision:
-        return SAVE if tag in self.names else RECOMPUTE
+        return SAVE if has_name(self.names, tag) else RECOMPUTE
 
     @property
     def mentioned_names(self) -> frozenset[Any]:
         return self.names
 
-    def as_jax(self) -> Callable[..., Any]:
-        return jax.checkpoint_policies.save_only_these_names(*self.names)
+    def as_jax(self) -> Callable[..., Any] | None:
+        return None if any(map(is_pattern, self.names)) else jax.checkpoint_policies.save_only_these_names(*self.names)
 
     def __str__(self) -> str:
         return f"names:{names_text(self.names)}"
@@ -43,13 +44,15 @@ class SaveAnyNamesButThese(PerEquation):
     names: frozenset[Any]
 
     def decide_name(self, tag: Any) -> Decision:
-        return RECOMPUTE if tag in self.names else SAVE
+        return RECOMPUTE if has_name(self.names, tag) else SAVE
 
     @property
     def mentioned_names(self) -> frozenset[Any]:
         return self.names
 
-    def as_jax(self) -> Callable[..., Any]:
+    def as_jax(self) -> Callable[..., Any] | None:
+        if any(map(is_pattern, self.names)):
+            return None
         return jax.checkpoint_policies.save_any_names_but_these(*self.names)
 
     def __str__(self) -> str:
@@ -70,14 +73,14 @@ class SaveAnythingExceptTheseNames(PerEquation):
         return SAVE
 
     def decide_name(self, tag: Any) -> Decision:
-        return RECOMPUTE if tag in self.names else SAVE
+        return RECOMPUTE if has_name(self.names, tag) else SAVE
 
     def decide(self, view: RegionView) -> dict[Value, Decision]:
         decisions: dict[Value, Decision] = {v: SAVE for e in view.equations for v in e.outputs}
         for equation in reversed(view.equations):
             if isinstance(equation.op, Name):
                 named, original = equation.outputs[0], equation.inputs[0]
-                if equation.op.tag in self.names or named not in decisions:
+                if has_name(self.names, equation.op.tag) or named not in decisions:
                     decisions.pop(named, None)
                     if isinstance(original, Value):
                         decisions.pop(original, None)
@@ -93,7 +96,11 @@ class SaveAnythingExceptTheseNames(PerEquation):
 
 @dataclass(frozen=True)
 class SaveAndOffloadOnlyTheseNames(PerEquation):
-    """Values with some names are kept where they are, those with other names in another memory."""
+    """Values with some names are kept where they are, those with other names in another memory.
+
+    Where patterns of both sides stand for one name, a name that is written out wins over a pattern, and keeping in
+    place over moving away.
+    """
 
     names_which_can_be_saved: frozenset[Any]
     names_which_can_be_offloaded: frozenset[Any]
@@ -114,9 +121,12 @@ class SaveAndOffloadOnlyTheseNames(PerEquation):
     def decide_name(self, tag: Any) -> Decision:
         if tag in self.names_which_can_be_saved:
             return SAVE
+        moved = Offload(self.offload_src, self.offload_dst)
         if tag in self.names_which_can_be_offloaded:
-            return Offload(self.offload_src, self.offload_dst)
-        return RECOMPUTE
+            return moved
+        if has_name(self.names_which_can_be_saved, tag):
+            return SAVE
+        return moved if has_name(self.names_which_can_be_offloaded, tag) else RECOMPUTE
 
     @property
     def mentioned_names(self) -> frozenset[Any]:
@@ -131,7 +141,9 @@ class SaveAndOffloadOnlyTheseNames(PerEquation):
         """Names of values that the user is told of when they are kept in place."""
         return self.names_which_can_be_offloaded
 
-    def as_jax(self) -> Callable[..., Any]:
+    def as_jax(self) -> Callable[..., Any] | None:
+        if any(map(is_pattern, self.mentioned_names)):
+            return None
         return jax.checkpoint_policies.save_and_offload_only_these_names(
             names_which_can_be_saved=sorted(self.names_which_can_be_saved, key=str),
             names_which_can_be_offloaded=sorted(self.names_which_can_be_offloaded, key=str),
@@ -147,11 +159,11 @@ class SaveAndOffloadOnlyTheseNames(PerEquation):
 
 
 def save_only_these_names(*names_which_can_be_saved: Any) -> SaveOnlyTheseNames:
-    """Keep only values with one of these names.
+    """Keep only values with one of these names; `"*_proj"` stands for all that end so (see `remat.name_patterns`).
 
     >>> from remat import policies
-    >>> print(policies.save_only_these_names("a", "b"))
-    names:a,b
+    >>> print(policies.save_only_these_names("a", "*_proj"))
+    names:*_proj,a
     """
     return SaveOnlyTheseNames(check_names(names_which_can_be_saved, "save_only_these_names"))
 

@@ -13,7 +13,7 @@
                | single                               substituting, scan_body
     memory   ::= [MEMORY '->'] MEMORY                 from where ('device' if left out) and to where
     names    ::= name (',' name)* | '()'              '()' are no names at all
-    name     ::= BARE | QUOTED | '=' LITERAL          '=3' is the number, '3' the string
+    name     ::= BARE | QUOTED | '=' LITERAL          '=3' is the number; see remat.name_patterns
     scope    ::= BARE | QUOTED
 
 Spaces between tokens mean nothing. BARE text has none of `, : | & ( ) @ = ' "` in it (a scope may have `, @ =`);
@@ -21,14 +21,15 @@ anything else is QUOTED as a Python string, or a Python LITERAL. Prefix words bi
 `within:mlp:dots|nothing` is `(within:mlp:dots)|nothing`.
 
 Words without an argument: `everything`, `nothing`, `dots`, `dots_no_batch`, `balanced`, `burn`, `burn_no_checkpointing`
-and `auto`, and the full names of JAX's policies without arguments. Each family of policies adds its words; what it
-writes with the functions here, it reads with the method of `Reader` of the same name.
+and `auto`, and the full names of JAX's policies without arguments. The names of JAX's functions that make
+policies stand for the words with an argument of the same meaning (`save_only_these_names:a` is `names:a`). Each family
+of policies adds its words; what it writes with the functions here, it reads with the method of `Reader` of the same
+name.
 """
 
 from __future__ import annotations
 
 import ast
-import difflib
 import re
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -36,6 +37,7 @@ from typing import Any
 from remat.decisions import Policy, as_policy
 from remat.errors import PolicyError
 from remat.policies.algebra import Both, Either
+from remat.policies.unknown_words import CONSTRUCTORS, known_words_text, unknown_word_text
 
 WORDS: dict[str, Policy] = {}
 """Words without an argument. Each family of policies adds its own."""
@@ -61,7 +63,8 @@ def parse(text: Any) -> Policy:
     **Returns** the policy; `parse(str(policy)) == policy` for every policy of `remat.policies` whose names are strings
     or other Python literals.
 
-    **Raises** `PolicyError` for unknown words, with the nearest known one, and for what cannot be read, with the place.
+    **Raises** `PolicyError` for unknown words, with the nearest known one and what to write for a name or for a word
+    of MaxText's, and for what cannot be read, with the place.
 
     >>> from remat import policies
     >>> policies.parse("dots | names:a")
@@ -137,11 +140,12 @@ class Reader:
         if word is None:
             raise self._nothing_here(mark)
         colon = self.take(":")
-        if colon and word in WITH_ARGUMENT and not self.sees(r"\Z"):
-            return WITH_ARGUMENT[word][0](self)
+        ours = CONSTRUCTORS.get(word, word)
+        if colon and ours in WITH_ARGUMENT and not self.sees(r"\Z"):
+            return WITH_ARGUMENT[ours][0](self)
         if word in WORDS and not colon:
             return WORDS[word]
-        raise PolicyError(self._unknown(word, bool(colon), start))
+        raise PolicyError(unknown_word_text(word, bool(colon), self.text, start, WORDS, _examples()))
 
     def names(self) -> list[Any]:
         if self.take(r"\(\s*\)"):
@@ -181,7 +185,7 @@ class Reader:
         first = self.take(r"\w+")
         if first is None:
             raise self.expected("a memory space, such as pinned_host")
-        if not self.take("->"):
+        if not self.take("->|,"):  # a comma as in the call of JAX's function
             return "device", first
         second = self.take(r"\w+")
         if second is None:
@@ -218,7 +222,7 @@ class Reader:
 
     def _nothing_here(self, mark: str) -> PolicyError:
         if not self.text.strip():
-            return PolicyError(f"the text of the policy is empty. {_known_words()}")
+            return PolicyError(f"the text of the policy is empty. {known_words_text(WORDS, _examples())}")
         following = self.take(r"[|&]")
         if mark or following:
             return PolicyError(
@@ -231,26 +235,12 @@ class Reader:
             return self.expected("a policy inside the parentheses") if opened > 0 else self._unbalanced()
         return self.expected("a policy")
 
-    def _unknown(self, word: str, colon: bool, start: int) -> str:
-        if word in WITH_ARGUMENT:
-            example = f"{word}:{WITH_ARGUMENT[word][1]}"
-            what = "a scope and a policy" if word == "within" else "an argument"
-            return f"the policy {word!r} needs {what}, for example {example!r}, but got {self.text!r}."
-        if word in WORDS:
-            return f"the policy {word!r} takes no argument, but got {self.text!r}. Write {word!r}."
-        close = difflib.get_close_matches(word, [*WORDS, *WITH_ARGUMENT], n=1)
-        hint = f" Did you mean {close[0]!r}?" if close else ""
-        place = "" if word == self.text.strip() else f" (character {start + 1} of {self.text!r})"
-        return f"no policy is called {word!r}{place}.{hint} {_known_words()}"
-
 
 _ADVICE = "Text with , : | & ( ) @ = or a quote in it is quoted, as in names:'a,b'."
 
 
-def _known_words() -> str:
-    plain = sorted(w for w, policy in WORDS.items() if str(policy) == w)
-    known = [*plain, *(f"{w}:..." for w in sorted(WITH_ARGUMENT))]
-    return f"Known: {', '.join(known)}; combined with | and &."
+def _examples() -> dict[str, str]:
+    return {word: example for word, (_, example) in WITH_ARGUMENT.items()}
 
 
 def names_text(names: Iterable[Any]) -> str:

@@ -29,6 +29,8 @@ from remat.errors import UnknownNameWarning as UnknownNameWarning
 from remat.errors import UselessPolicyWarning as UselessPolicyWarning
 from remat.inspect.comparison import Comparison as Comparison
 from remat.inspect.comparison import compare as compare
+from remat.inspect.explanation import Explanation as Explanation
+from remat.inspect.explanation import explain as explain
 from remat.inspect.plan import Pareto as Pareto
 from remat.inspect.plan import Plan as Plan
 from remat.inspect.plan import load_plan as load_plan

@@ -23,6 +23,7 @@ from remat.ir.linearized import Linearized
 from remat.ir.ops import Name, Primitive
 from remat.ir.program import Equation, Value
 from remat.ir.region import Region
+from remat.name_patterns import literally
 
 
 @dataclass(frozen=True)
@@ -122,14 +123,15 @@ class JaxPolicy:
 
     @property
     def mentioned_names(self) -> frozenset[Any]:
+        """As JAX's policy reads them, to which nothing is a pattern."""
         found = jax_compat.policy_names(self.callable)
-        return frozenset().union(*found) if found else frozenset()
+        return frozenset(map(literally, frozenset().union(*found))) if found else frozenset()
 
     @property
     def offloaded_names(self) -> frozenset[Any]:
         """Names of values that the user is told of when they are kept in place."""
         found = jax_compat.policy_names(self.callable)
-        return found[1] if found else frozenset()
+        return frozenset(map(literally, found[1])) if found else frozenset()
 
     @property
     def is_about_products(self) -> bool:

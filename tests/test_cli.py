@@ -237,7 +237,7 @@ def test_demo_options_are_checked_first(tmp_path):
 def test_help_and_version():
     assert call("--version").stdout == f"remat, version {remat.__version__}\n"
     text = call("--help").stdout
-    assert all(verb in text for verb in ("demo", "saved", "timeline", "compare", "policies"))
+    assert all(verb in text for verb in ("demo", "saved", "timeline", "compare", "explain", "policies"))
     assert "module:attribute" in call("saved", "--help").stdout
     assert call("unknown").exit_code == 2
 

@@ -21,6 +21,7 @@ FLOORS = [
         "remat.units",
         "remat.jax_compat",
         "remat.eager",
+        "remat.name_patterns",
         "remat.signature",
         "remat.statics",
         "remat.ir",
@@ -66,6 +67,7 @@ UPWARD = {
     ("remat.inspect.plan", "remat.report.plan"): "__str__ of the data is its report",
     ("remat.inspect.schedule", "remat.report.schedule"): "__str__ of the data is its report",
     ("remat.inspect.comparison", "remat.report.comparison"): "__str__ of the data is its report",
+    ("remat.inspect.explanation", "remat.report.explanation"): "__str__ of the data is its report",
     ("remat.targets.measure", "remat.report.measurement"): "__str__ of the data is its report",
 }
 

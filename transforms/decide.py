@@ -17,6 +17,7 @@ from remat.errors import UnknownNameWarning
 from remat.ir.linearized import LinearCond, Linearized, LinearScan, LinearShardMap
 from remat.ir.program import Equation, Value
 from remat.ir.region import Region
+from remat.name_patterns import is_pattern, stands_for_name
 
 
 def decide(program: Linearized, warn: bool = True) -> dict[Value, Decision]:
@@ -59,7 +60,8 @@ def mark_last_region(program: Linearized) -> None:
 
 
 def warn_of_unknown_names(policy: Policy, equations: Iterable[Equation], where: str = "") -> bool:
-    """Warn once of names that a policy asks for and the function never uses; `where` says of which checkpoint.
+    """Warn once of names and patterns that a policy asks for and that stand for no name in the function; `where` says
+    of which checkpoint.
 
     Returns whether there was something to warn of.
     """
@@ -67,7 +69,7 @@ def warn_of_unknown_names(policy: Policy, equations: Iterable[Equation], where: 
     if not mentioned:
         return False
     seen = names_in(equations)
-    unknown = sorted((n for n in mentioned if n not in seen), key=str)
+    unknown = sorted((n for n in mentioned if not any(stands_for_name(n, tag) for tag in seen)), key=str)
     if unknown:
         text = unknown_names_text(policy, unknown, seen, where)
         warn_user(UnknownNameWarning(text))
@@ -79,9 +81,13 @@ def unknown_names_text(policy: Policy, unknown: list[Any], seen: list[Any], wher
     asked = ", ".join(repr(n) for n in unknown)
     close = [m for n in unknown for m in difflib.get_close_matches(str(n), [str(s) for s in seen], n=1)]
     hint = f"Did you mean {', '.join(repr(c) for c in dict.fromkeys(close))}?"
+    several = len(unknown) > 1
+    none = f"uses {'those names' if several else 'that name'}"
+    if any(map(is_pattern, unknown)):
+        none = f"uses a name that {'one of these' if several else 'this'} stands for"
     return (
         f"the policy {policy} of the checkpoint{where and f' {where}'} asks for {asked}, but no checkpoint_name in the "
-        f"function uses {'that name' if len(unknown) == 1 else 'those names'}. Names used: {names}. "
+        f"function {none}. Names used: {names}. "
         f"{hint if close else 'Name a value with remat.checkpoint_name, or take the name out of the policy.'}"
     )
 

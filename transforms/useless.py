@@ -21,6 +21,7 @@ from remat.ir.ops import Name, Scan
 from remat.ir.program import Equation, Value
 from remat.ir.traits import is_product, is_view_or_cast
 from remat.ir.types import size_in_bytes
+from remat.name_patterns import has_name
 from remat.transforms.decide import region_views, warn_user
 from remat.units import bytes_text
 
@@ -82,7 +83,7 @@ def _unmatched_products(policy: Policy, part: Policy, view: RegionView, level: L
 def _kept_in_place(policy: Policy, part: Policy, view: RegionView, level: Level) -> Iterator[str]:
     offloading: Any = part
     wanted: frozenset[Any] = offloading.offloaded_names
-    if wanted.isdisjoint(names_in(view.equations)):
+    if not any(has_name(wanted, tag) for tag in names_in(view.equations)):
         return
     inside = set(view.equations)
     scans = {id(e.op.body): e.op for p in view.program.levels() for e in p.linear if isinstance(e.op, LinearScan)}
@@ -92,7 +93,7 @@ def _kept_in_place(policy: Policy, part: Policy, view: RegionView, level: Level)
             times *= found.times
             value, inner = found.inner, found.level
             named = _named_when_returned(value, inner, scans.get(id(inner.linearized)))
-            if named is not None and named in inside and named.op.tag in wanted:  # type: ignore[attr-defined]
+            if named is not None and named in inside and has_name(wanted, named.op.tag):  # type: ignore[attr-defined]
                 kept = level.kept.get(value) if level is inner else inner.kept.get(value)
                 if not isinstance(kept, Offload):
                     yield _in_place_text(policy, part, view, named, times, stored)

@@ -10,6 +10,7 @@ import click
 from remat import __version__
 from remat.cli.compare import compare
 from remat.cli.demo import demo
+from remat.cli.explain import explain
 from remat.cli.measure import measure
 from remat.cli.plan import plan
 from remat.cli.policies import policies
@@ -45,5 +46,5 @@ def main() -> None:
     """Gradient checkpointing for JAX that says what it keeps."""
 
 
-for command in (demo, saved, why, timeline, compare, plan, measure, policies):
+for command in (demo, saved, why, timeline, compare, plan, measure, explain, policies):
     main.add_command(command)

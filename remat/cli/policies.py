@@ -36,7 +36,7 @@ MEANINGS = {
     "dots": "results of matrix products and convolutions",
     "dots_no_batch": "results of matrix products without batch dimensions: those with weights",
     "nothing": "only the inputs; the rest is recomputed",
-    "names": "values with these names (checkpoint_name)",
+    "names": "values with these names (checkpoint_name); *_proj is a pattern, here and below",
     "names_but": "values with any name but these",
     "except": "everything except values with these names",
     "offload": "values with these names, in host memory",
