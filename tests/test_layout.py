@@ -67,6 +67,8 @@ UPWARD = {
     ("remat.inspect.plan", "remat.report.plan"): "__str__ of the data is its report",
     ("remat.inspect.schedule", "remat.report.schedule"): "__str__ of the data is its report",
     ("remat.inspect.comparison", "remat.report.comparison"): "__str__ of the data is its report",
+    ("remat.inspect.comparison", "remat.report.plot"): "a picture is a report",
+    ("remat.inspect.plan", "remat.report.plot"): "a picture is a report",
     ("remat.inspect.explanation", "remat.report.explanation"): "__str__ of the data is its report",
     ("remat.targets.measure", "remat.report.measurement"): "__str__ of the data is its report",
 }

@@ -38,6 +38,8 @@ class SeveralValues(click.Command):
               f"[default: {' '.join(p or 'none' for p in POLICIES)}]")  # fmt: skip
 @click.option("--target", type=TargetText(), default="cpu", show_default=True, help="Whose compiler it is for.")
 @click.option("--measure", is_flag=True, help="Compile for the target, too.")
+@click.option("--run", is_flag=True, help="Run steps too, where the target is the device that is there.")
+@click.option("--plot", type=click.Path(path_type=Path, dir_okay=False), help="Draw bytes against time into this file.")
 @click.option("--fits", type=Size(), help="Say which fit into so much memory, such as 16GiB; status 1 if none does.")
 @click.option("--json", "file", type=click.Path(path_type=Path, dir_okay=False), help="Write the figures to this file.")
 @click.option("--against", type=click.Path(path_type=Path, exists=True, dir_okay=False),
@@ -49,6 +51,8 @@ def compare(
     policies: tuple[Any, ...],
     target: Target,
     measure: bool,
+    run: bool,
+    plot: Path | None,
     fits: int | None,
     file: Path | None,
     against: Path | None,
@@ -63,10 +67,12 @@ def compare(
     use_the_cpu(target)
     fun, args, kwargs = load_example(example, "EXAMPLE")
     chosen = [None if p == "none" else p for p in policies or POLICIES]
-    found = compare_policies(fun, args, chosen, kwargs=kwargs, target=target, measure=measure)
+    found = compare_policies(fun, args, chosen, kwargs=kwargs, target=target, measure=measure, run=run)
     changes = [] if old is None else found.against(old)
     if file is not None:
         file.write_text(found.to_json() + "\n")
+    if plot is not None:
+        found.plot(str(plot))
     click.echo(found)
     failed = any(c.worse for c in changes)
     if old is not None:

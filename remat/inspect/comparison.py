@@ -11,12 +11,22 @@ from typing import Any
 
 from remat.checkpoint import resolve_policy
 from remat.decisions import Policy
-from remat.errors import ArgumentError, ArgumentTypeError, RematWarning, TargetError, TargetUnavailableError
+from remat.errors import (
+    ArgumentError,
+    ArgumentTypeError,
+    RematWarning,
+    TargetError,
+    TargetUnavailableError,
+    UnknownCostError,
+)
 from remat.inspect.planned import Loss, Planned
 from remat.inspect.residuals import residuals_of
+from remat.inspect.step_times import step_times
 from remat.inspect.timeline import policy_text
 from remat.ir.costs import dot_flops
+from remat.planning.seconds import Rates
 from remat.simulate.live_bytes import simulate_split
+from remat.targets.current import current_target
 from remat.targets.measure import made_for, measure, versions_of
 from remat.targets.target import Target, as_target
 from remat.units import parse_bytes
@@ -40,6 +50,9 @@ class Row:
       many more than without a policy; less than zero if it recomputes less than regions in the function do.
     - `peak_bytes`: simulated, the most that is alive besides the arguments. `live_bytes`: the same measured, which is
       temporaries and results of the compiled program.
+    - `seconds`: of both passes by the target's peak rates, for comparing; None where an equation's cost is not known.
+      `step_seconds`, `step_spread`: measured, where the target is the device that is there: the median of a few steps
+      and half the distance between quartiles.
     - `total_bytes`: with the arguments, measured where it can be: what has to fit into a device.
     - `front`: whether no other row needs less of bytes and recomputation.
     - `warnings`: what remat warned of. `error`: why there are no figures, or no measured ones.
@@ -53,6 +66,9 @@ class Row:
     peak_bytes: int | None = None
     live_bytes: int | None = None
     total_bytes: int | None = None
+    seconds: float | None = None
+    step_seconds: float | None = None
+    step_spread: float | None = None
     front: bool = False
     warnings: tuple[str, ...] = ()
     error: str | None = None
@@ -171,6 +187,12 @@ class Comparison(Sequence[Row]):
                     changes.append(Change(row.policy, then, now, worse))
         return changes
 
+    def plot(self, path: str) -> None:
+        """Draw bytes against time into a file (`.svg`, `.png`, `.pdf`); the front is a line. Needs matplotlib."""
+        from remat.report.plot import plot_comparison
+
+        plot_comparison(self, path)
+
     def to_json(self) -> str:
         """The same as JSON, with sizes as plain integers."""
         data = {
@@ -233,6 +255,7 @@ def compare(
     argnums: int | Sequence[int] = 0,
     target: Target | str | None = None,
     measure: bool = False,
+    run: bool = False,
 ) -> Comparison:
     """What `remat.value_and_grad(fun, argnums, policy=p)` keeps, recomputes and takes, for each of some policies.
 
@@ -245,6 +268,8 @@ def compare(
     - `target`: for whose compiler, as for `remat.measure`. None is what JAX would run on.
     - `measure`: whether programs are compiled for it too, which takes its time. Otherwise peaks are simulated: of
       arrays that are sharded they then are those of all devices together.
+
+    - `run`: whether steps are run too, in turns, on the device that is there; it has to be the target.
 
     **Returns** a `Comparison`, which prints as a table. What remat warns of is in its rows.
 
@@ -268,10 +293,16 @@ def compare(
     """
     _check_sequences(args, policies)
     chosen = as_target(target)
+    if run and chosen.platform != Target.of_default_device().platform:
+        raise ArgumentError(
+            f"steps cannot be run for {chosen}: the device that is there is {Target.of_default_device()}. Leave out "
+            "run=True, or the target."
+        )
     loss = Loss.of("remat.compare", fun, tuple(args), dict(kwargs or {}), argnums)
     with made_for(chosen), _quiet():
         base = loss.under(None)
         rows = [_row(loss, base, p, chosen if measure else None) for p in policies]
+        rows = _with_times(rows, loss, policies) if run else rows
     return Comparison(
         function=loss.function,
         target=str(chosen),
@@ -327,7 +358,28 @@ def _planned(row: Row, planned: Planned, base: Planned) -> Row:
         recomputed_flops=flops - _flops(base),
         peak_bytes=peak,
         total_bytes=peak + planned.argument_bytes,
+        seconds=_seconds(planned),
     )
+
+
+def _seconds(planned: Planned) -> float | None:
+    rates = Rates.of(current_target())
+    try:
+        return rates.program(planned.split.forward) + rates.program(planned.split.second)
+    except UnknownCostError:
+        return None
+
+
+def _with_times(rows: list[Row], loss: Loss, policies: Sequence[Any]) -> list[Row]:
+    """The rows with measured times; those that failed stay as they are."""
+    numbers = [i for i, row in enumerate(rows) if row.error is None]
+    candidates = {str(i): loss.gradient(resolve_policy(policies[i])) for i in numbers}
+    times = step_times(candidates, loss.leaves)
+    measured = {int(i): (t.seconds, t.spread) for i, t in times.items()}
+    return [
+        replace(row, step_seconds=measured[i][0], step_spread=measured[i][1]) if i in measured else row
+        for i, row in enumerate(rows)
+    ]
 
 
 def _measured(row: Row, loss: Loss, policy: Policy | None, target: Target) -> Row:

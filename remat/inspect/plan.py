@@ -263,6 +263,12 @@ class Pareto(Sequence[Choice]):
     def __len__(self) -> int:
         return len(self.choices)
 
+    def plot(self, path: str) -> None:
+        """Draw peak bytes against time into a file (`.svg`, `.png`, `.pdf`). Needs matplotlib."""
+        from remat.report.plot import plot_pareto
+
+        plot_pareto(self, path)
+
     def to_json(self) -> str:
         """The same as JSON, with sizes as plain integers."""
         rows = [{**asdict(c), "front": c in self.choices} for c in self.tried]

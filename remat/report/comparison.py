@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import textwrap
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from remat.report.measurement import count_text
@@ -28,6 +29,8 @@ def comparison_text(comparison: Comparison) -> str:
 
 def _figures(comparison: Comparison) -> str:
     front = "* is on the front: no other row needs less memory without recomputing more, or the reverse. "
+    if any(r.seconds for r in comparison):
+        front += "Time is by the target's peak rates. "
     if comparison.measured:
         return f"{front}Measured bytes are temporaries and results as compiled; all else is from the program."
     return f"{front}All figures are from the program; peaks are simulated, not measured."
@@ -39,6 +42,10 @@ def _table(comparison: Comparison) -> list[str]:
     if any(r.host_bytes for r in rows):
         columns.append(("host", [_size(r.host_bytes) if r.host_bytes else "-" for r in rows]))
     columns.append(("recomputed", [_flops(r.recomputed_flops) for r in rows]))
+    if any(r.seconds for r in rows):
+        columns.append(("time", [_relative(r.seconds, rows) for r in rows]))
+    if any(r.step_seconds for r in rows):
+        columns.append(("step", [_step(r) for r in rows]))
     columns.append(("simulated", [_size(r.peak_bytes) for r in rows]))
     if comparison.measured:
         columns.append(("measured", [_size(r.live_bytes) for r in rows]))
@@ -66,6 +73,18 @@ def _size(count: int | None) -> str:
 
 def _flops(count: int | None) -> str:
     return "-" if count is None else "0" if count == 0 else f"{count_text(count)}FLOP"
+
+
+def _relative(seconds: float | None, rows: Sequence[Row]) -> str:
+    """Predicted time as a multiple of the shortest: a roofline says how plans compare, not how long they take."""
+    least = min((r.seconds for r in rows if r.seconds), default=0.0)
+    return "-" if not seconds or not least else f"x{seconds / least:.2f}"
+
+
+def _step(row: Row) -> str:
+    if row.step_seconds is None or row.step_spread is None:
+        return "-"
+    return f"{row.step_seconds * 1e3:.1f}±{row.step_spread * 1e3:.1f} ms"
 
 
 def fit_text(fit: Fit) -> str:

@@ -80,7 +80,7 @@ def _line(choice: Choice, fastest: float) -> str:
 def _seconds(seconds: float) -> str:
     for factor, unit in ((1.0, "s"), (1e3, "ms"), (1e6, "us")):
         if seconds * factor >= 1:
-            return f"{seconds * factor:.3g} {unit}"
+            return f"{seconds * factor:.4g} {unit}"
     return f"{seconds * 1e9:.3g} ns"
 
 

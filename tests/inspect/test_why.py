@@ -58,7 +58,7 @@ def test_by_key_name_and_argument():
 def test_what_is_not_kept():
     with pytest.raises(remat.RematError, match="is computed, but not kept"):
         remat.why(straight, list(W), X, value="sin#0", policy=names(range(6)))
-    with pytest.raises(remat.RematError, match="no value 'product33' is kept.*Did you mean 'product3'"):
+    with pytest.raises(remat.RematError, match=r"no value .product33. is kept.*Did you mean .product3."):
         remat.why(straight, list(W), X, value="product33", policy=names(range(6)))
 
 
