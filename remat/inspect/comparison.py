@@ -54,7 +54,7 @@ class Row:
       `step_seconds`, `step_spread`: measured, where the target is the device that is there: the median of a few steps
       and half the distance between quartiles.
     - `total_bytes`: with the arguments, measured where it can be: what has to fit into a device.
-    - `front`: whether no other row needs less of bytes and recomputation.
+    - `front`: whether no other row needs less of bytes and time (recomputation, where times are not known).
     - `warnings`: what remat warned of. `error`: why there are no figures, or no measured ones.
     """
 
@@ -152,7 +152,7 @@ class Comparison(Sequence[Row]):
         size = parse_bytes(limit)
         known = sorted([r for r in self._usable if r.total_bytes is not None], key=_total)
         fitting = [r for r in known if _total(r) <= size]
-        fitting.sort(key=lambda r: (r.recomputed_flops or 0, _total(r)))
+        fitting.sort(key=lambda r: (r.recomputed_flops or 0, r.seconds or 0.0, _total(r)))
         return Fit(size, tuple(fitting), known[0] if known else None, len(self.rows), self.measured)
 
     @property
@@ -395,7 +395,8 @@ def _flops(planned: Planned) -> int:
 
 def _with_front(rows: list[Row]) -> tuple[Row, ...]:
     """Mark the rows that no other one is better than in one respect and as good in the other."""
-    points = {i: (r.bytes, r.recomputed_flops) for i, r in enumerate(rows) if r.error is None}
+    known = all(r.seconds is not None for r in rows if r.error is None)
+    points = {i: (r.bytes, r.seconds if known else r.recomputed_flops) for i, r in enumerate(rows) if r.error is None}
 
     def is_beaten(point: Any) -> bool:
         return any(p != point and p[0] <= point[0] and p[1] <= point[1] for p in points.values())

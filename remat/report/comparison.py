@@ -28,9 +28,10 @@ def comparison_text(comparison: Comparison) -> str:
 
 
 def _figures(comparison: Comparison) -> str:
-    front = "* is on the front: no other row needs less memory without recomputing more, or the reverse. "
-    if any(r.seconds for r in comparison):
-        front += "Time is by the target's peak rates. "
+    timed = all(r.seconds is not None for r in comparison if r.error is None)
+    worse = "taking longer" if timed else "recomputing more"
+    front = f"* is on the front: no other row needs less memory without {worse}, or the reverse. "
+    front += "Time is by the target's peak rates. " if timed else ""
     if comparison.measured:
         return f"{front}Measured bytes are temporaries and results as compiled; all else is from the program."
     return f"{front}All figures are from the program; peaks are simulated, not measured."

@@ -48,6 +48,7 @@ def _draw(
     axes.set_ylabel("time by peak rates, least is 1")
     axes.set_title(title, fontsize=10)
     axes.grid(alpha=0.25)
+    axes.margins(x=0.14, y=0.1)
     figure.tight_layout()
     figure.savefig(path)
 
