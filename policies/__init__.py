@@ -43,6 +43,8 @@ from remat.policies.names import save_any_names_but_these as save_any_names_but_
 from remat.policies.names import save_anything_except_these_names as save_anything_except_these_names
 from remat.policies.names import save_only_these_names as save_only_these_names
 from remat.policies.parse import parse as parse
+from remat.policies.scan_segments import ScanSegments as ScanSegments
+from remat.policies.scan_segments import scan_segments as scan_segments
 from remat.policies.scope import ScanBody as ScanBody
 from remat.policies.scope import Within as Within
 from remat.policies.scope import scan_body as scan_body

@@ -9,6 +9,7 @@
                | memory                               offload_dots
                | side '=' names (':' side '=' names)* balanced; side is compute_bound or memory_bound
                | ['saved' ':'] SIZE                   budget; a number of bytes, or a fraction with a point
+               | NUMBER [':' single]                  scan_segments
                | scope ':' single                     within
                | single                               substituting, scan_body
     memory   ::= [MEMORY '->'] MEMORY                 from where ('device' if left out) and to where

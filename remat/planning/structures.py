@@ -16,7 +16,7 @@ from remat.ir.program import Equation, Program
 from remat.ir.rewrite import inline_all, with_programs
 from remat.ir.types import element_count
 from remat.loops.nested import run_plan
-from remat.loops.plan import in_levels
+from remat.loops.plan import Plan, in_levels
 from remat.lower import evaluate
 from remat.transforms.derivative import make_program
 from remat.transforms.enclose import around
@@ -46,12 +46,12 @@ def segments(region: Checkpoint) -> Program:
 
 def loops_in_2(region: Checkpoint) -> Program:
     """The region, its long loops as loops over segments of about the square root of their length."""
-    return plain(replace(region, program=_with_nested_loops(region.program, 2)))
+    return plain(replace(region, program=with_nested_loops(region.program, lambda length: in_levels(length, 2))))
 
 
 def loops_in_3(region: Checkpoint) -> Program:
     """The same with segments of segments."""
-    return plain(replace(region, program=_with_nested_loops(region.program, 3)))
+    return plain(replace(region, program=with_nested_loops(region.program, lambda length: in_levels(length, 3))))
 
 
 STRUCTURES: dict[str, Structure] = {
@@ -87,21 +87,25 @@ def _length(op: object) -> int:
     return element_count((op.length,)) if isinstance(op, Scan) else 0
 
 
-def _with_nested_loops(program: Program, levels: int) -> Program:
-    equations = [_nested_loop(e, levels) for e in program.equations]
+def with_nested_loops(program: Program, plan_of: Callable[[int], Plan], long: int = LONG) -> Program:
+    """The same program with its loops of at least `long` iterations as nested loops, by a plan for each length.
+
+    Each segment of a plan is a region of which nothing is kept; loops inside of loops stay as they are.
+    """
+    equations = [_nested_loop(e, plan_of, long) for e in program.equations]
     return inline_all(Program(program.inputs, equations, program.outputs, program.constants, program.signature))
 
 
-def _nested_loop(equation: Equation, levels: int) -> Equation:
+def _nested_loop(equation: Equation, plan_of: Callable[[int], Plan], long: int) -> Equation:
     op = equation.op
     if isinstance(op, (Call, Checkpoint, ShardMap)):
-        op = with_programs(op, [_with_nested_loops(p, levels) for p in op.programs])
-    elif isinstance(op, Scan) and _length(op) >= LONG:
-        op = Call(_nested_program(op, equation, levels))
+        op = with_programs(op, [with_nested_loops(p, plan_of, long) for p in op.programs])
+    elif isinstance(op, Scan) and _length(op) >= long:
+        op = Call(_nested_program(op, equation, plan_of(_length(op))))
     return Equation(op, equation.inputs, equation.outputs, equation.source, equation.region)
 
 
-def _nested_program(op: Scan, equation: Equation, levels: int) -> Program:
+def _nested_program(op: Scan, equation: Equation, plan: Plan) -> Program:
     """A program that does what a loop does, by nested loops whose segments are regions."""
     k, n = op.constant_count, op.constant_count + op.carry_count
 
@@ -112,9 +116,7 @@ def _nested_program(op: Scan, equation: Equation, levels: int) -> Program:
             results = evaluate(op.body, [*constants, *carry, *xs])  # type: ignore[misc]
             return results[: op.carry_count], results[op.carry_count :]
 
-        carried, stacked = run_plan(
-            in_levels(_length(op), levels), step, list(carry), list(slices), op.reverse, lambda segment: segment
-        )
+        carried, stacked = run_plan(plan, step, list(carry), list(slices), op.reverse, lambda segment: segment)
         return [*carried, *stacked]
 
     return make_program(run, [a.type for a in equation.inputs])
