@@ -82,17 +82,22 @@ def fewest_slots(length: int) -> int:
     return carries(in_levels(length, max(1, length.bit_length())))
 
 
-def chosen_plan(caller: str, length: int, segments: Any, levels: Any, slots: Any) -> Plan:
-    """The plan that a user asks for; by default, the square root of the length in segments.
+def chosen_plan(
+    caller: str, length: int, segments: Any, levels: Any, slots: Any, budget: tuple[Any, int] | None = None
+) -> Plan:
+    """The plan that a user asks for; by default, the square root of the length in segments. A `budget` comes with the
+    number of carries that go into it.
 
     **Raises** `ArgumentError` for more than one way of asking, and for numbers that cannot be.
     """
-    given = {k: v for k, v in {"segments": segments, "levels": levels, "slots": slots}.items() if v is not None}
+    asked = {"segments": segments, "levels": levels, "slots": slots, "budget": budget and budget[0]}
+    given = {k: v for k, v in asked.items() if v is not None}
     if len(given) > 1:
         text = " and ".join(f"{k}={v!r}" for k, v in given.items())
         raise ArgumentError(f"{caller} was given {text}, which are different ways to say the same. Give one of them.")
     for name, value in given.items():
-        _check_positive(caller, name, value)
+        if name != "budget":
+            _check_positive(caller, name, value)
     if segments is not None:
         if segments > length:
             raise ArgumentError(
@@ -100,6 +105,14 @@ def chosen_plan(caller: str, length: int, segments: Any, levels: Any, slots: Any
                 "segment for each iteration; leave segments out to get the square root of the length."
             )
         return in_segments(length, segments)
+    if budget is not None:
+        plan = in_slots(length, budget[1])
+        if plan is None:
+            raise ArgumentError(
+                f"{caller} cannot run a loop of {length} iterations with budget={budget[0]!r}, into which {budget[1]} "
+                f"carries go: nested segments keep at least {fewest_slots(length)}. Give as much as those take."
+            )
+        return plan
     if slots is None:
         return in_levels(length, levels or 2)
     plan = in_slots(length, slots)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -14,6 +15,7 @@ from remat.loops.carry import settled
 from remat.loops.nested import run_plan
 from remat.loops.plan import chosen_plan
 from remat.signature import check_callable, function_name
+from remat.units import parse_bytes
 
 CALLER = "remat.checkpointed_scan"
 
@@ -28,6 +30,7 @@ def checkpointed_scan(
     segments: int | None = None,
     slots: int | None = None,
     levels: int | None = None,
+    budget: str | int | None = None,
     policy: Any = "nothing",
 ) -> tuple[Any, Any]:
     """`jax.lax.scan` whose backward pass keeps few of the carries, and computes the others again.
@@ -47,6 +50,7 @@ def checkpointed_scan(
     - `slots`: the fewest levels that keep at most so many carries at one time, counting the first carry and, at each
       level, all those in which the parts of the segment at hand begin. What an iteration itself needs while it is
       differentiated, and cotangents, come on top.
+    - `budget`: as many slots as carries go into so many bytes (`"4GiB"`).
     - `policy`: what is kept of one iteration while its segment is differentiated, as for `remat.checkpoint`. With two
       levels or more, `remat.grad` keeps nothing of an iteration, since the outer region decides there.
 
@@ -60,7 +64,7 @@ def checkpointed_scan(
 
     **Raises** `ArgumentTypeError` for a carry that changes its type (with the leaf), and for what is no function or
     number; `ArgumentError` for lengths that do not agree, more segments than iterations, fewer slots than can be, and
-    more than one of `segments`, `levels`, `slots`.
+    more than one of `segments`, `levels`, `slots`, `budget`.
 
     Sources: Chen et al., "Training Deep Nets with Sublinear Memory Cost" (2016). The levels are equal: the binomial
     schedule of Griewank and Walther (2000) keeps fewer carries for as many repetitions, but its segments all differ in
@@ -76,7 +80,7 @@ def checkpointed_scan(
     check_callable(f, CALLER)
     xs = jax.tree.map(jnp.asarray, xs)
     count = _length(xs, length)
-    plan = chosen_plan(CALLER, count, segments, levels, slots)
+    plan = chosen_plan(CALLER, count, segments, levels, slots, _slots_within(budget, init))
     step = checkpoint(f, policy=policy, prevent_cse=False)
     name = function_name(f)
     if count == 0:
@@ -87,6 +91,14 @@ def checkpointed_scan(
 
     init = settled(CALLER, name, init, after)
     return run_plan(plan, step, init, xs, reverse, lambda segment: segment)
+
+
+def _slots_within(budget: str | int | None, carry: Any) -> tuple[Any, int] | None:
+    """A budget, and how many carries go into it."""
+    if budget is None:
+        return None
+    size = sum(math.prod(jnp.shape(x)) * jnp.result_type(x).itemsize for x in jax.tree.leaves(carry))
+    return budget, parse_bytes(budget) // max(1, size)
 
 
 def _carry_of(result: Any, name: str) -> Any:

@@ -56,7 +56,7 @@ def test_each_length_and_some_segments(length):
 
 
 @pytest.mark.parametrize("reverse", [False, True])
-@pytest.mark.parametrize("options", [{"segments": 3}, {"levels": 3}, {"slots": 9}])
+@pytest.mark.parametrize("options", [{"segments": 3}, {"levels": 3}, {"slots": 9}, {"budget": 1024}])
 def test_reverse_with_a_remainder(options, reverse):
     check_like_scan(17, reverse, **options)
 
@@ -149,6 +149,7 @@ def test_few_carries_are_alive(grad):
     assert 110 <= bytes_of(remat.checkpointed_scan, segments=10) < 120
     assert 30 <= bytes_of(remat.checkpointed_scan, levels=3) < 40
     assert 30 <= bytes_of(remat.checkpointed_scan, slots=40) < 40
+    assert 30 <= bytes_of(remat.checkpointed_scan, budget=40 * c.nbytes) < 40
 
 
 def small_step(scan, **options):
@@ -182,6 +183,8 @@ def test_a_carry_that_changes_its_type_is_named():
         ({"segments": 11}, ArgumentError, "10 iterations into segments=11"),
         ({"segments": 2, "levels": 2}, ArgumentError, "segments=2 and levels=2"),
         ({"slots": 3}, ArgumentError, "at least 7 carries"),
+        ({"budget": "8 B"}, ArgumentError, "budget='8 B', into which 2 carries go: nested segments keep at least 7"),
+        ({"budget": "1KiB", "slots": 9}, ArgumentError, "slots=9 and budget='1KiB'"),
         ({"levels": 0}, ArgumentError, "levels of .* must be 1 or more"),
         ({"segments": 2.0}, ArgumentTypeError, "must be an integer"),
         ({"length": 11}, ArgumentError, "length: 11, xs: 10"),
