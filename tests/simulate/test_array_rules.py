@@ -9,6 +9,9 @@ from jax import lax
 
 import remat
 from remat import Target
+from remat.ir.ops import Checkpoint
+from remat.ir.program import Program
+from remat.ir.rewrite import prune_program
 from remat.simulate.live_bytes import simulate
 from remat.targets.array_rules import ARRAY_RULES, ArrayRules
 
@@ -354,5 +357,8 @@ def test_jax_puts_a_barrier_before_what_is_recomputed():
     assert "optimization_barrier" not in str(program)
     steps = [e.op.name for e in simulate(program, target=TPU).equations]
     assert steps.count("checkpoint") == 2
+    both = remat.trace(jax.grad(loss, argnums=(0, 1)))(A, A)
+    pruned = prune_program(Program(both.inputs, both.equations, both.outputs[1:], both.constants))
+    assert [e.op.differentiated for e in pruned.equations if isinstance(e.op, Checkpoint)] == [True, True]
     plain = remat.trace(loss)(A, A)  # not differentiated: no barrier
     assert "checkpoint" not in [e.op.name for e in simulate(plain, target=TPU).equations]
