@@ -209,7 +209,7 @@ class _Reader:
             return Call(program, str(params.get("name", ""))), [arrays]
         if kind == "checkpoint":
             program, arrays = self.program(params["jaxpr"])
-            marks = params.get("function", ""), params.get("derived", False)
+            marks = params.get("function", ""), params.get("derived", False), params.get("differentiated", False)
             return Checkpoint(program, params["policy"], params["prevent_cse"], *marks), [arrays]
         if kind == "custom_rule":
             program, arrays = self.program(params["jaxpr"])

@@ -41,7 +41,7 @@ class Differentiated:
     @property
     def peak(self) -> int:
         """Bytes that the forward and the backward program need besides their arguments, as far as a simulation says."""
-        return simulate_split(self.split).peak
+        return simulate_split(self.split).set_aside
 
 
 def linearize_and_split(

@@ -48,8 +48,8 @@ class Row:
     - `kept_bytes`, `host_bytes`: what is kept for the backward pass on the device and in the host's memory.
     - `dot_flops`: operations in products and convolutions of both passes, loops multiplied. `recomputed_flops`: how
       many more than without a policy; less than zero if it recomputes less than regions in the function do.
-    - `peak_bytes`: simulated, the most that is alive besides the arguments. `live_bytes`: the same measured, which is
-      temporaries and results of the compiled program.
+    - `peak_bytes`: simulated, what the program takes besides the arguments: its results, and the rest at its worst.
+      `live_bytes`: the same measured, which is temporaries and results of the compiled program.
     - `seconds`: of both passes by the target's peak rates, for comparing; None where an equation's cost is not known.
       `step_seconds`, `step_spread`: measured, where the target is the device that is there: the median of a few steps
       and half the distance between quartiles.
@@ -349,7 +349,7 @@ def _row(loss: Loss, base: Planned, given: Any, target: Target | None) -> Row:
 
 def _planned(row: Row, planned: Planned, base: Planned) -> Row:
     kept = residuals_of(planned.split, planned.program, planned.loss.function)
-    flops, peak = _flops(planned), simulate_split(planned.split).peak
+    flops, peak = _flops(planned), simulate_split(planned.split).set_aside
     return replace(
         row,
         kept_bytes=kept.new_bytes - kept.offloaded_bytes,

@@ -140,7 +140,7 @@ def _dropped(planned: Planned, value: Value, residual: Residual, keys: Keys) -> 
     again = [_recomputed(s, keys) for s in (made, other)]
     return Dropped(
         kept_bytes=after.new_bytes - before.new_bytes,
-        peak_bytes=simulate_split(other).peak - simulate_split(made).peak,
+        peak_bytes=simulate_split(other).set_aside - simulate_split(made).set_aside,
         dot_flops=round(_flops(other) - _flops(made)),
         recomputed=tuple([k for k in again[1] if k not in again[0]]),
         also_kept=tuple(sorted(k for k in kept[1] - kept[0] if k and not k.startswith(("argument ", "constant ")))),

@@ -93,7 +93,8 @@ class Checkpoint(Op):
     """A region whose values are recomputed in the backward pass unless `policy` saves them.
 
     `function` is the name of the user's function, where it is known. `derived` says that differentiation made the
-    region of another one, so that users are not warned about it again.
+    region of another one, so that users are not warned about it again. `differentiated` says that it is what JAX's own
+    checkpoint runs in the backward pass: there JAX puts a barrier before what is recomputed.
     """
 
     program: Program
@@ -101,6 +102,7 @@ class Checkpoint(Op):
     prevent_cse: Any = True
     function: str = ""
     derived: bool = False
+    differentiated: bool = False
     name: ClassVar[str] = "checkpoint"
 
     @property

@@ -224,7 +224,7 @@ def _prune_nested(equation: Equation, used: list[bool]) -> Equation:
     else:
         cse = op.prevent_cse
         flags = cse if isinstance(cse, bool) else tuple(select(cse, live))
-        new = Checkpoint(inner, op.policy, flags, op.function, op.derived)
+        new = Checkpoint(inner, op.policy, flags, op.function, op.derived, op.differentiated)
     inputs = select(equation.inputs, live)
     return Equation(new, inputs, select(equation.outputs, used), equation.source, equation.region)
 

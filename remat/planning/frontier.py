@@ -197,7 +197,7 @@ class _Trial:
         held = {*made.linearized.inputs, *(v for v, _ in made.linearized.constants)}
         bytes_kept = sum(size_in_bytes(made.level.residuals[v].type) for v in made.residuals if v not in held)
         seconds = self.rates.program(made.forward) + self.rates.program(made.second)
-        return Choice(structure, kept, bytes_kept, simulate_split(made).peak, seconds)
+        return Choice(structure, kept, bytes_kept, simulate_split(made).set_aside, seconds)
 
 
 def _front(tried: Sequence[Choice]) -> tuple[Choice, ...]:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from remat.ir.ops import Block, Call, Checkpoint, CustomRule, Name, Op, ToMemory
+from remat.ir.ops import Barrier, Block, Call, Checkpoint, CustomRule, Name, Op, ToMemory
 from remat.ir.program import Atom, Equation, Program, Value
 from remat.simulate.fusion import WITHOUT_RESULTS, Reading
 
@@ -66,6 +66,8 @@ def _walk(flat: Flat, program: Program, env: dict[Value, int], reading: Callable
     for equation in program.equations:
         inputs, op = numbers(equation.inputs), equation.op
         if isinstance(op, INLINED):
+            if has_barrier(op) and reading(Barrier()) is Reading.BARRIER:
+                flat.steps.append(Step(equation, Reading.BARRIER, inputs, inputs))
             outputs = _walk(flat, op.program, dict(zip(op.program.inputs, inputs, strict=True)), reading)
         else:
             how, number = reading(op), len(flat.steps)
@@ -88,6 +90,13 @@ def _note_name(flat: Flat, op: Op, inputs: list[int], outputs: list[int]) -> Non
         flat.names[outputs[0]] = flat.names[inputs[0]]
 
 
+def has_barrier(op: Op) -> bool:
+    """Whether JAX puts a barrier before what an op does."""
+    return isinstance(op, Checkpoint) and op.differentiated and bool(op.prevent_cse)
+
+
 def step_count(program: Program) -> int:
     """How many steps a program has once it is flat."""
-    return sum(step_count(e.op.program) if isinstance(e.op, INLINED) else 1 for e in program.equations)
+    return sum(
+        step_count(e.op.program) + has_barrier(e.op) if isinstance(e.op, INLINED) else 1 for e in program.equations
+    )

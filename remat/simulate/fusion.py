@@ -1,8 +1,8 @@
 """What a compiler that fuses makes arrays of: a model of XLA, simple enough to run on every candidate schedule.
 
 Each op is of one class, by how it reads and what it makes (`Reading`). A result that is computed element by element is
-an array only where something needs one, or where several equations read it. Checked against XLA's CPU compiler:
-`benchmarks/simulation.py`.
+an array only where something needs one, or where several equations read it that would pay for computing it again
+(`remat.simulate.sources`). Checked against XLA's compilers: `benchmarks/simulation.py`.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from enum import Enum, auto
 
 from remat.ir.ops import Barrier, Name, Op, Primitive, Zeros
 from remat.ir.primitive_table import CHEAP_KINDS
-from remat.ir.program import Equation
-from remat.ir.traits import is_function, is_memory_bound, row_of
+from remat.ir.traits import is_function, is_memory_bound, is_product, row_of
+from remat.targets.array_rules import ArrayRules
 
 
 class Reading(Enum):
@@ -23,16 +23,24 @@ class Reading(Enum):
     BARRIER = auto()
     """An alias that needs its operands as arrays."""
     ELEMENTWISE = auto()
-    """Computed inside the one equation that reads it; a result may take the place of an operand of its size."""
+    """Computed inside what reads it; a result that is an array may take the place of an operand of its size."""
     MOVED = auto()
     """Computed inside whatever reads it, however often: repeated, cut out, reversed or constant elements."""
     COLLECTED = auto()
     """The result is an array; what the operands are made of is computed meanwhile: reductions, concatenations."""
+    LOOKED_UP = auto()
+    """The same, but the operands are arrays: elements at places that are computed."""
     UPDATED = auto()
     """The result is the first operand changed in place, if nothing reads that any more."""
+    PRODUCT = auto()
+    """A product or convolution: the result is an array, and so are the operands, unless the compiler computes them
+    meanwhile."""
     OPAQUE = auto()
-    """Operands and results are arrays: products, convolutions, loops, branches, sorting, communication."""
+    """Operands and results are arrays: loops, branches, sorting, communication."""
 
+
+WHOLE = frozenset({Reading.OPAQUE, Reading.BARRIER, Reading.LOOKED_UP})
+"""The classes whose operands are arrays, whatever the compiler."""
 
 INSIDE_READERS = frozenset({Reading.ELEMENTWISE, Reading.MOVED})
 """The classes whose results need not be arrays."""
@@ -51,7 +59,7 @@ _by_name: dict[str, Reading] = {}
 """The classes of primitives, worked out once each."""
 
 
-def reading_of(op: Op) -> Reading:
+def reading_of(op: Op, rules: ArrayRules) -> Reading:
     """The class of an op."""
     if isinstance(op, Barrier):
         return Reading.BARRIER
@@ -62,11 +70,20 @@ def reading_of(op: Op) -> Reading:
     if not isinstance(op, Primitive):
         return Reading.OPAQUE
     if op.name == "dot_general" or is_function(op):  # these depend on more than the name
-        return Reading.ELEMENTWISE if is_memory_bound(op) else Reading.OPAQUE
+        return Reading.ELEMENTWISE if is_memory_bound(op) else Reading.OPAQUE if is_function(op) else Reading.PRODUCT
+    if rules.looks_up_arrays and op.name == "gather":
+        return Reading.LOOKED_UP
+    if rules.looks_up_arrays and op.name.startswith("scatter") and _is_one_hot(op):
+        return Reading.ELEMENTWISE
     known = _by_name.get(op.name)
     if known is None:
         known = _by_name[op.name] = _of_primitive(op)
     return known
+
+
+def reads_arrays(reading: Reading, rules: ArrayRules) -> bool:
+    """Whether the operands have to be arrays."""
+    return reading in WHOLE or (reading is Reading.PRODUCT and not rules.products_fuse)
 
 
 def _of_primitive(op: Primitive) -> Reading:
@@ -79,31 +96,14 @@ def _of_primitive(op: Primitive) -> Reading:
         return Reading.UPDATED
     if op.name in COLLECTED or kind == "reduction":
         return Reading.COLLECTED
+    if is_product(op):
+        return Reading.PRODUCT
     if kind in ("elementwise", "cast"):
         return Reading.ELEMENTWISE
     return Reading.MOVED if kind in CHEAP_KINDS else Reading.OPAQUE
 
 
-def copied_operands(equation: Equation) -> list[int]:
-    """The operands of a product that are copied to another layout first: those of a convolution that do not have their
-    dimensions in the usual order, and those of a dot product whose batch dimensions stand behind others."""
-    op = equation.op
-    if not isinstance(op, Primitive):
-        return []
-    if op.name == "conv_general_dilated":
-        numbers, last = op.params["dimension_numbers"], len(op.params["window_strides"]) + 1
-        spatial = tuple(range(1, last))
-        plain = [tuple(numbers.lhs_spec) == (0, last, *spatial)]
-        plain.append(tuple(numbers.rhs_spec) == (last, last - 1, *range(last - 1)))
-        return [i for i in (0, 1) if not plain[i]]
-    if op.name == "dot_general":
-        contracted, batch = op.params["dimension_numbers"]
-        ranks = [len(a.type.shape) for a in equation.inputs]
-        return [i for i in (0, 1) if not _are_matrices(ranks[i], tuple(contracted[i]), tuple(batch[i]))]
-    return []
-
-
-def _are_matrices(rank: int, contracted: tuple[int, ...], batch: tuple[int, ...]) -> bool:
-    """Whether the batch dimensions come first, and those that are summed over are next or last."""
-    first, k = len(batch), len(contracted)
-    return batch == tuple(range(first)) and contracted in (tuple(range(first, first + k)), tuple(range(rank - k, rank)))
+def _is_one_hot(op: Primitive) -> bool:
+    """Whether a scatter changes one element of each row: the derivative of `take_along_axis`."""
+    numbers = op.params["dimension_numbers"]
+    return bool(numbers.operand_batching_dims) and not numbers.update_window_dims

@@ -1,44 +1,32 @@
 """The arrays of one level of a program: its top, a loop body, a branch.
 
-One pass from the last step to the first finds what has to be an array and when each buffer is read last; one pass from
-the first to the last gives each array its life. Both are linear.
+What has to be an array is found first (`remat.simulate.sources`), then when each buffer is read
+(`remat.simulate.reads`); here one pass from the first step to the last gives each array its life. All are linear.
 """
 
 from __future__ import annotations
 
-import math
-from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import Any, NamedTuple
 
 from remat.ir.ops import Cond, Op, Scan, ShardMap, While
 from remat.ir.program import Program
 from remat.ir.source import UNKNOWN, Source
-from remat.ir.types import element_count, size_in_bytes
-from remat.jax_compat import is_on_host
+from remat.ir.types import element_count
+from remat.simulate.copies import Copies
 from remat.simulate.flat import GIVEN, NO_BUFFER, Step, flatten
-from remat.simulate.fusion import INSIDE_READERS, WITHOUT_RESULTS, Reading, copied_operands, reading_of
+from remat.simulate.fusion import WITHOUT_RESULTS, Reading, reading_of
+from remat.simulate.loops import NO_LOOP, TOP, Loop, carried_inputs, devices
+from remat.simulate.reads import NEVER, Reads
+from remat.simulate.set_aside import set_aside
+from remat.simulate.siblings import Siblings
+from remat.simulate.sizes import device_bytes, padded
+from remat.simulate.sources import find_values
 from remat.simulate.timeline import Array, Nested, Timeline
-
-NEVER = -1
+from remat.targets.array_rules import ArrayRules
 
 CANDIDATES = 4
 """How many arrays are kept in mind that the result of a chain of element-wise equations may take the place of."""
-
-
-@dataclass(frozen=True)
-class Loop:
-    """What is special about the inputs and outputs of a loop body."""
-
-    carries: dict[int, int] = field(default_factory=dict)
-    """From the position of an output to that of the input that it is in the next iteration."""
-    slices: range = range(0)
-    """The inputs that are slices of arrays outside."""
-    stored: range = range(0)
-    """The outputs that become slices of arrays outside."""
-
-
-NO_LOOP = Loop()
 
 
 class Origin(NamedTuple):
@@ -53,29 +41,28 @@ class Origin(NamedTuple):
 class Level:
     """Buffers and steps are numbers; see `remat.simulate.flat`."""
 
-    def __init__(self, program: Program, fused: bool, loop: Loop):
+    def __init__(self, program: Program, fused: bool, loop: Loop, rules: ArrayRules):
         self.fused = fused
+        self.rules = rules
         self.loop = loop
-        self.flat = flatten(program, reading_of if fused else lambda op: Reading.OPAQUE)
+        self.flat = flatten(program, (lambda op: reading_of(op, rules)) if fused else lambda op: Reading.OPAQUE)
         self.steps = self.flat.steps
-        count = len(self.flat.values)
-        self.is_array = bytearray(count)
-        """Whether something needs the buffer to be an array."""
-        self.last_read = [NEVER] * count
-        """The last step that reads a buffer; for results, one after the last step."""
-        self.array_reads: dict[int, tuple[int, int]] = {}
-        """The first and the last step that need a buffer as an array."""
+        self.values = find_values(self.flat, rules, loop.stored if fused else range(0))
+        self.reads = Reads(self.flat, self.values, rules, loop, fused)
+        self.siblings = Siblings(self.flat, self.values) if fused and rules.fuses_siblings else None
+        self.copies = Copies(self.flat) if fused and rules.copies_operands else None
+        self.apart = set(self.flat.outputs) if loop is TOP and rules.results_apart else set[int]()
+        """The results that have memory of their own."""
         self.lives: dict[int, list[int]] = {}
         """For each array of this level, the first and the last step that it is alive at."""
         self.stored: dict[int, Origin] = {}
         """For the arrays that loops store values in, where these come from."""
         self.replaceable: dict[int, list[int]] = {}
         """The buffers that one may take the place of; for those that are no arrays, what is made of it may."""
-        self.copies: list[Array] = []
         self.nested: dict[int, Nested] = {}
 
     def timeline(self) -> Timeline:
-        self._find_reads()
+        self.reads.find(self.copies, self._size)
         self._find_lives()
         arrays = self._arrays()
         change = [0] * (len(self.steps) + 1)
@@ -85,98 +72,64 @@ class Level:
         live = list(accumulate(change))[:-1]
         for i, inner in self.nested.items():
             live[i] += inner.peak
-        return Timeline(tuple([s.equation for s in self.steps]), tuple(live), arrays, self.nested)
-
-    # From the last step to the first: what has to be an array, and when each buffer is read last.
-
-    def _find_reads(self) -> None:
-        end, stored = len(self.steps), set()
-        for position, buffer in enumerate(self.flat.outputs):
-            if self.fused and position in self.loop.stored:
-                stored.add(buffer)
-            elif buffer != NO_BUFFER:
-                self.is_array[buffer] = True
-                self.last_read[buffer] = end
-        for i in reversed(range(end)):
-            step = self.steps[i]
-            for buffer in stored.intersection(step.outputs):
-                self._note_read(buffer, i)  # it is stored as soon as it is computed
-            if self._is_needed(step):
-                self._read(i, step)
-
-    def _is_needed(self, step: Step) -> bool:
-        if not self.fused or step.equation.op.effects:
-            return True
-        return any([self.last_read[b] != NEVER for b in step.outputs])
-
-    def _read(self, i: int, step: Step) -> None:
-        when, reading = i, step.reading
-        if reading is Reading.ALIAS:
-            return
-        if self._is_inside_readers(step):
-            when = max([self.last_read[b] for b in step.outputs])
-        needs_arrays = reading in (Reading.OPAQUE, Reading.BARRIER)
-        for buffer in dict.fromkeys(step.inputs):
-            if buffer != NO_BUFFER:
-                self._note_read(buffer, when)
-                if needs_arrays:
-                    self.is_array[buffer] = True
-                    self.array_reads[buffer] = (i, self.array_reads.get(buffer, (i, i))[1])
-        if reading is Reading.UPDATED and step.inputs[0] != NO_BUFFER:
-            self.is_array[step.inputs[0]] = True
-
-    def _note_read(self, buffer: int, i: int) -> None:
-        """What two steps read is an array, unless it only moves elements."""
-        made = self.flat.made_by[buffer]
-        if self.last_read[buffer] != NEVER and made >= 0 and self.steps[made].reading is Reading.ELEMENTWISE:
-            self.is_array[buffer] = True
-        self.last_read[buffer] = max(self.last_read[buffer], i)
-
-    def _is_inside_readers(self, step: Step) -> bool:
-        return step.reading in INSIDE_READERS and not any([self.is_array[b] for b in step.outputs])
+        aside = max(live, default=0)
+        if self.fused and self.loop is TOP:
+            aside = set_aside(arrays, self.nested, len(self.steps), not self.rules.results_apart)
+        return Timeline(tuple([s.equation for s in self.steps]), tuple(live), arrays, self.nested, aside)
 
     # From the first step to the last: the life of each array.
 
     def _find_lives(self) -> None:
         for i, step in enumerate(self.steps):
-            if step.reading in WITHOUT_RESULTS or not self._is_needed(step):
+            if self.siblings is not None:
+                self._make_sibling_now(i, self.siblings.note(i, step, self._size))
+            if step.reading in WITHOUT_RESULTS or not self.reads.is_needed(i):
                 continue
             replaceable = self._replaceable(step) if self.fused else []
             self.replaceable.update(dict.fromkeys(step.outputs, replaceable))
-            if self._is_inside_readers(step):
+            if self.reads.is_inside_readers(step):
                 continue
-            begins = self._run_nested(i, step.equation.op)
+            when = self.reads.when(i)
+            begins = self._run_nested(i, step.equation.op) if when == i else when
             for buffer in step.outputs:
-                self.lives[buffer] = [begins, max(self.last_read[buffer], i)]
-                self._replace(i, buffer, replaceable)
-            if step.reading is Reading.OPAQUE and self.fused:
-                self._copy_operands(i, step)
+                if self._is_made(step, buffer):
+                    self.lives[buffer] = [begins, max(self.reads.last[buffer], when)]
+                    self._replace(i, when, buffer, replaceable)
+
+    def _make_sibling_now(self, i: int, sibling: int | None) -> None:
+        if sibling in self.lives:
+            since, until = self.lives[sibling]
+            since = max(self.reads.when(i), since)
+            self.lives[sibling] = [since, max(since, until)]
+
+    def _is_made(self, step: Step, buffer: int) -> bool:
+        """Whether a step that is not inside its readers makes an array of this result."""
+        if step.reading is Reading.MOVED and not self.rules.splits_whole and not self.values.is_array[buffer]:
+            return False
+        return self.copies is None or not self.copies.is_replaced(buffer)
 
     def _replaceable(self, step: Step) -> list[int]:
         if step.reading is Reading.UPDATED:
             return step.inputs[:1]
         if step.reading is Reading.OPAQUE:
-            return [step.inputs[p] for p in _carried_inputs(step.equation.op)]
+            return [step.inputs[p] for p in carried_inputs(step.equation.op)]
         found: list[int] = []
         if step.reading is Reading.ELEMENTWISE:
             for buffer in step.inputs:
                 found.extend([buffer] if buffer in self.lives else self.replaceable.get(buffer, [buffer]))
         return found[:CANDIDATES]
 
-    def _replace(self, i: int, buffer: int, replaceable: list[int]) -> None:
-        """If one of those arrays has the right size and is read last at this step, end it one step earlier."""
+    def _replace(self, i: int, when: int, buffer: int, replaceable: list[int]) -> None:
+        """If one of those arrays has the right size and only this step reads it last, end it one step earlier."""
+        if buffer in self.apart or (self.copies is not None and self.copies.is_written_twice(buffer)):
+            return
         for other in replaceable:
             life = self.lives.get(other)
-            if life is not None and life[1] == i and other != buffer and self._size(other) == self._size(buffer):
-                life[1] = i - 1
+            if life is None or life[1] != when or other == buffer or self._size(other) != self._size(buffer):
+                continue
+            if self.reads.last_reader[other] == i or not self.fused:
+                life[1] = when - 1
                 return
-
-    def _copy_operands(self, i: int, step: Step) -> None:
-        for position in copied_operands(step.equation):
-            buffer = step.inputs[position]
-            if buffer != NO_BUFFER:
-                value = self.flat.values[buffer]
-                self.copies.append(Array(value, self._size(buffer), i, i, step.equation.source, "copy"))
 
     # The result.
 
@@ -187,14 +140,15 @@ class Level:
             size, until = self._size(buffer), min(until, end)
             if size and since <= until and buffer not in over_carries:
                 found.append(Array(values[buffer], size, since, until, *self.origin(buffer), positions.get(buffer)))
-        return [*found, *self.copies, *self._slices()]
+        copies = [] if self.copies is None else self.copies.arrays()
+        return [*found, *copies, *self._slices()]
 
     def _slices(self) -> list[Array]:
         """The slices of arrays outside that are copied, since something reads them as arrays."""
         found = []
         for buffer in self.loop.slices if self.steps else ():
-            life = (0, max(self.last_read[buffer], 0))
-            since, until = self.array_reads.get(buffer, (0, NEVER)) if self.fused else life
+            life = (0, max(self.reads.last[buffer], 0))
+            since, until = self.reads.as_array.get(buffer, (0, NEVER)) if self.fused else life
             until = min(until, len(self.steps) - 1)
             if since <= until:
                 found.append(Array(self.flat.values[buffer], self._size(buffer), since, until, UNKNOWN, "slice"))
@@ -211,7 +165,8 @@ class Level:
         return Origin(equation.source, equation.op.name, name)
 
     def _size(self, buffer: int) -> int:
-        return device_bytes(self.flat.values[buffer].type)
+        type = self.flat.values[buffer].type
+        return padded(device_bytes(type), type, self.rules.lanes)
 
     def _over_carries(self) -> set[int]:
         """The results of a loop body that are written over the carry that they follow from: nothing reads that when
@@ -220,7 +175,7 @@ class Level:
         for output, given in self.loop.carries.items() if self.fused else ():
             buffer = self.flat.outputs[output]
             if buffer in self.lives:
-                made, last = self.lives[buffer][0], self.last_read[given]
+                made, last = self.lives[buffer][0], self.reads.last[given]
                 if last < made or (last == made and given in self.replaceable[buffer]):
                     found.add(buffer)
         return found
@@ -232,7 +187,7 @@ class Level:
         if isinstance(op, Scan):
             k, c = op.constant_count, op.carry_count
             stored, slices = range(c, len(op.body.outputs)), range(k + c, len(op.body.inputs))
-            body = Level(op.body, self.fused, Loop({j: k + j for j in range(c)}, slices, stored))
+            body = Level(op.body, self.fused, Loop({j: k + j for j in range(c)}, slices, stored), self.rules)
             self._nest(i, [body.timeline()])
             self._note_stored(self.steps[i], body)
             return i
@@ -255,27 +210,7 @@ class Level:
                 self.stored[step.outputs[position]] = found._replace(source=source, times=found.times * length)
 
     def _inner(self, program: Program, loop: Loop = NO_LOOP) -> Timeline:
-        return Level(program, self.fused, loop).timeline()
+        return Level(program, self.fused, loop, self.rules).timeline()
 
     def _nest(self, i: int, timelines: list[Timeline], times: int = 1) -> None:
         self.nested[i] = Nested(max(timelines, key=lambda t: t.peak), times)
-
-
-def _carried_inputs(op: Op) -> range:
-    """The positions of the inputs that a loop starts from, which its results take the place of."""
-    if isinstance(op, Scan):
-        return range(op.constant_count, op.constant_count + op.carry_count)
-    if isinstance(op, While):
-        first = op.condition_constants + op.body_constants
-        return range(first, first + len(op.body.outputs))
-    return range(0)
-
-
-def devices(op: ShardMap) -> int:
-    """How many devices run the program of a `shard_map`, each on its own part."""
-    return math.prod(dict(op.mesh.shape)[axis] for axis in op.axes)
-
-
-def device_bytes(type: Any) -> int:
-    """Bytes of an array in the device's memory: none if it is in the host's."""
-    return 0 if is_on_host(type) else size_in_bytes(type)

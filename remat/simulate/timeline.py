@@ -53,6 +53,8 @@ class Timeline:
     - `equations`: what runs at each step, calls replaced by what they do.
     - `bytes`: how many bytes are alive while each step runs, what it needs inside included.
     - `arrays`: the arrays of this level, in the order in which they are made.
+    - `set_aside`: what a compiled program takes besides its arguments, of the top level: memory for all of its results
+      from the beginning, and for the rest at its worst. At least the peak (`remat.simulate.set_aside`).
     - `nested`: for steps that run a loop or branch, the timeline of one iteration or of the most demanding branch.
     """
 
@@ -60,6 +62,7 @@ class Timeline:
     bytes: Sequence[int]
     arrays: Sequence[Array]
     nested: Mapping[int, Nested] = field(default_factory=dict)
+    set_aside: int = 0
 
     @cached_property
     def peak(self) -> int:

@@ -6,12 +6,13 @@ import dataclasses
 import difflib
 import math
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import jax
 
 from remat.errors import ArgumentTypeError, TargetError
+from remat.targets.array_rules import ARRAY_RULES, ArrayRules
 from remat.targets.chips import CHIPS, Chip, chip_of_kind
 
 RETIE_AFTER = {"cpu": 1, "tpu": 12, "gpu": 12}
@@ -35,6 +36,7 @@ class Target:
       host. `on_chip_bytes`: VMEM of a TPU, L2 cache of a GPU.
     - `bf16_flops`, `f32_flops`: FLOP/s of products, at JAX's default precision.
     - `retie_after`: how many rounds old a recomputed value is when a barrier holds it back again; None for never.
+    - `array_rules`: what the compiler makes arrays of, for simulations.
 
     >>> from remat import Target
     >>> target = Target.parse("tpu:v5e:2x2")
@@ -54,6 +56,7 @@ class Target:
     host_bandwidth: float | None = None
     on_chip_bytes: int | None = None
     retie_after: int | None = None
+    array_rules: ArrayRules = field(default_factory=ArrayRules)
 
     def __str__(self) -> str:
         return self.name
@@ -61,7 +64,7 @@ class Target:
     @property
     def compiler(self) -> tuple[Any, ...]:
         """All that a program that remat makes may depend on. What is kept from one trace to the next is kept by it."""
-        return self.platform, self.retie_after
+        return self.platform, self.retie_after, self.array_rules
 
     @classmethod
     def parse(cls, text: str) -> Target:
@@ -99,7 +102,8 @@ class Target:
         chip = chip_of_kind(device.device_kind)
         if chip is None:
             return cls(f"{platform}:{device.device_kind}", platform, device.device_kind, devices=count,
-                       memory_bytes=_reported_memory(device), retie_after=RETIE_AFTER.get(platform))  # fmt: skip
+                       memory_bytes=_reported_memory(device), retie_after=RETIE_AFTER.get(platform),
+                       array_rules=ARRAY_RULES.get(platform, ArrayRules()))  # fmt: skip
         return _with_figures(chip, f"{platform}:{chip.name}:{count}", "", count)
 
 
@@ -111,7 +115,8 @@ def as_target(target: Target | str | None) -> Target:
 
 
 def _of_cpu(count: int) -> Target:
-    return Target("cpu" if count == 1 else f"cpu:{count}", "cpu", devices=count, retie_after=RETIE_AFTER["cpu"])
+    name = "cpu" if count == 1 else f"cpu:{count}"
+    return Target(name, "cpu", devices=count, retie_after=RETIE_AFTER["cpu"], array_rules=ARRAY_RULES["cpu"])
 
 
 def _of_tpu(text: str, chip: Chip, topology: str = "") -> Target:
@@ -132,8 +137,8 @@ def _of_gpu(chip: Chip, count: int) -> Target:
 def _with_figures(chip: Chip, name: str, topology: str, devices: int) -> Target:
     names = {f.name for f in dataclasses.fields(Target)} - {"name", "platform", "chip", "topology", "devices"}
     figures = {f.name: getattr(chip, f.name) for f in dataclasses.fields(chip) if f.name in names}
-    retie = RETIE_AFTER[chip.platform]
-    return Target(name, chip.platform, chip.name, topology, devices, **figures, retie_after=retie)
+    rules = {"retie_after": RETIE_AFTER[chip.platform], "array_rules": ARRAY_RULES[chip.platform]}
+    return Target(name, chip.platform, chip.name, topology, devices, **figures, **rules)
 
 
 def _count(text: str, count: str = "1") -> int:

@@ -93,8 +93,8 @@ def test_text_is_of_the_same_figures_and_narrow():
     assert f"at step {timeline.peak_step} of {len(timeline.bytes)}" in text
     assert "tpu:v5e:2x2" in text
     assert "simulated" in text.lower()
-    folded = re.search(r"^ *([\d.]+) KiB  x (\d+) .*tanh", text, re.MULTILINE)
-    same = [a for a in timeline.alive if a.operation == "tanh"]
+    folded = re.search(r"^ *([\d.]+) KiB  x (\d+) .*product", text, re.MULTILINE)
+    same = [a for a in timeline.alive if a.name == "product"]
     assert (float(folded[1]) * 1024, int(folded[2])) == (sum(a.bytes for a in same), len(same))
 
 

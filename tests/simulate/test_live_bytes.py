@@ -246,7 +246,8 @@ def test_residuals_live_from_the_forward_to_the_backward(policy, expected):
     assert timeline.bytes[turn] // SIZE == expected
 
 
-def test_many_equations_take_linear_work():
+@pytest.mark.parametrize("target", ["cpu", "tpu:v5e:2x2", "gpu:H100"])
+def test_many_equations_take_linear_work(target):
     """Sizes are asked for a bounded number of times for each equation, loops inside included."""
     counts = []
     for layers in (20, 40):
@@ -254,7 +255,7 @@ def test_many_equations_take_linear_work():
         before = SIZES.calls
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr("remat.simulate.level.device_bytes", SIZES)
-            simulate(program)
+            simulate(program, target=target)
         counts.append(SIZES.calls - before)
     assert counts[1] <= 2 * counts[0]
 
