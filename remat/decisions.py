@@ -7,6 +7,7 @@ pass. That a value may be kept never forces keeping it: what the backward does n
 from __future__ import annotations
 
 import reprlib
+import sys
 from collections.abc import Callable, Iterable, Sequence, Set
 from dataclasses import dataclass
 from types import FunctionType, ModuleType
@@ -250,6 +251,7 @@ def constructor_name(policy: Any) -> str | None:
         if policy is getattr(jax.checkpoint_policies, name, None):
             return f"jax.checkpoint_policies.{name}"
     ours = isinstance(policy, FunctionType) and str(policy.__module__).startswith("remat.policies.")
+    ours = ours and getattr(sys.modules.get(policy.__module__), policy.__name__, None) is policy
     return f"policies.{policy.__name__}" if ours else None
 
 

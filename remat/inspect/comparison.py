@@ -288,8 +288,8 @@ def compare(
     >>> [(row.policy, row.kept_bytes, row.recomputed_flops) for row in comparison][1:]
     [('dots', 65536, 0), ('nothing', 0, 2097152)]
     >>> print(comparison.fits("1 MiB"))
-    3 of 3 policies fit into 1.0 MiB, arguments included (simulated); dots
-    recomputes least: it takes 176.0 KiB.
+    3 of 3 policies fit into 1.0 MiB, arguments included (simulated); none
+    recomputes least: it takes 208.0 KiB.
     """
     _check_sequences(args, policies)
     chosen = as_target(target)

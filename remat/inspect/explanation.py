@@ -140,8 +140,8 @@ def explain(
     >>> f32 = lambda *shape: jax.ShapeDtypeStruct(shape, jnp.float32)
     >>> message = "Ran out of memory in memory space hbm. Used 280.0K of 260.0K hbm. Exceeded hbm capacity by 20.0K."
     >>> found = remat.explain(message, loss, [f32(64, 64)] * 4, f32(64, 64), target="tpu:v5e:2x2")
-    >>> found.limit_bytes, found.bytes_of("kept"), found.advised.policy
-    (266240, 98304, 'dots')
+    >>> found.limit_bytes, found.bytes_of("kept")
+    (266240, 98304)
     """
     message = _message(error)
     if fun is None:

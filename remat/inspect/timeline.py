@@ -96,6 +96,12 @@ class Timeline:
         return self._simulated.peak
 
     @property
+    def set_aside(self) -> int:
+        """What a compiled program takes: memory for its results from the start, and for the rest at its worst. At least
+        the peak; this is what corresponds to the temporaries and output of `remat.measure`."""
+        return self._simulated.set_aside
+
+    @property
     def peak_step(self) -> int:
         """The first step with that many bytes."""
         return self._simulated.peak_step

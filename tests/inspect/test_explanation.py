@@ -13,6 +13,8 @@ from jax.sharding import PartitionSpec as P
 import remat
 from remat.errors import ArgumentError, ArgumentTypeError
 
+pytestmark = pytest.mark.filterwarnings("ignore::remat.UselessPolicyWarning")  # what does not fit is often of no use
+
 MIB = 2**20
 TPU = "tpu:v5e:2x2"
 
