@@ -23,7 +23,8 @@ class Choice:
 
     - `structure`: see `remat.planning.structures`; `none` is the program without a region.
     - `kept`: the values. `kept_bytes`: what is kept for the backward pass, boundaries and carries included.
-    - `peak_bytes`: simulated, what is set aside besides the arguments: results, and the rest at its worst. `seconds`: of both passes on the target, by its peak rates.
+    - `peak_bytes`: simulated, what is set aside besides the arguments: results, and the rest at its worst. `seconds`:
+      of both passes on the target, by its peak rates.
     """
 
     structure: str
