@@ -27,7 +27,10 @@ EXACT, CLOSE = 1.001, 1.02
 where no smaller plan is."""
 
 CORRECTIONS = 2
-"""How often a plan is replaced by a smaller one, where the compiler takes more than the simulation says."""
+"""How often a plan is replaced, where the compiler takes more or less than the simulation says."""
+
+FASTER = 0.99
+"""A plan that fits is replaced by one that takes at most this part of its time."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,7 +48,7 @@ class Plan:
       twice, by the linear relaxation. `gap`: how much of its time the plan might save at most.
     - `argument_bytes`: what the caller holds besides.
     - `compiled`: what the compiled program takes, once `verify` was called.
-    - `corrections`: how many plans `verify` left behind, since the compiler took more than was simulated.
+    - `corrections`: how many plans `verify` compiled before, since the compiler took more or less than was simulated.
     """
 
     function: str
@@ -84,34 +87,43 @@ class Plan:
             return timeline_of(self._loss.under(self.policy), str(self.policy), self.target)
 
     def verify(self) -> Plan:
-        """Compile the step, and where it takes more than the budget, a smaller plan in its place, twice at most.
+        """Compile the step, and correct the plan by what the compiler takes: at most twice.
 
-        **Returns** the plan with what is `compiled`.
+        Where the program takes more or less than was simulated, others are taken to do so by the same factor, and the
+        fastest plan that is within the budget then is compiled too. Of arrays that are sharded, bytes are simulated of
+        all devices together; the factor brings them to one device.
+
+        **Returns** the fastest of the compiled plans that are within the budget, with what is `compiled`.
 
         **Raises** `TargetUnavailableError` if the compiler of the target is not installed, `BudgetError` if no plan was
         within the budget once compiled.
         """
-        found, limit = self, self.budget_bytes
         tried: list[Plan] = []
-        for corrections in range(CORRECTIONS + 1):
+        choice: Choice | None = self.choice
+        while choice is not None and len(tried) <= CORRECTIONS and choice not in [p.choice for p in tried]:
+            found = replace(self, choice=choice)
             taken = measure(self._loss.gradient(found.policy), *self._loss.leaves, target=self.target)
             if taken.live_bytes is None:
                 raise BudgetError(f"the compiler for {self.target} refuses the plan: {taken.error}")
-            tried.append(replace(found, compiled=taken, corrections=corrections))
-            if self.of == "saved" or taken.live_bytes <= EXACT * self.budget_bytes:
-                return tried[-1]
-            limit = min(limit, found.choice.peak_bytes) * self.budget_bytes // taken.live_bytes
-            smaller = self._frontier.within(limit)
-            if smaller is None or smaller == found.choice:
-                break
-            found = replace(found, choice=smaller)
-        best = min(tried, key=lambda p: p.compiled_bytes or 0)
-        if best.compiled_bytes is not None and best.compiled_bytes <= CLOSE * self.budget_bytes:
-            return best
+            tried.append(replace(found, compiled=taken, corrections=len(tried)))
+            choice = None if self.of == "saved" else self._corrected(choice, taken.live_bytes)
+        for limit in (EXACT, CLOSE):
+            within = [p for p in tried if self.of == "saved" or (p.compiled_bytes or 0) <= limit * self.budget_bytes]
+            if within:
+                return min(within, key=lambda p: p.choice.seconds)
+        least = min(p.compiled_bytes or 0 for p in tried)
         raise BudgetError(
             f"no plan for {self.function} was within {self.budget_bytes} bytes when compiled for {self.target}: the "
-            f"smallest took {best.compiled_bytes}. Give at least that."
+            f"smallest took {least}. Give at least that."
         )
+
+    def _corrected(self, choice: Choice, compiled: int) -> Choice | None:
+        """The plan to compile next; None if the one at hand is as good."""
+        factor = compiled / max(choice.peak_bytes, 1)
+        found = self._frontier.within(int(EXACT * self.budget_bytes / factor))
+        if compiled <= EXACT * self.budget_bytes and (found is None or found.seconds > FASTER * choice.seconds):
+            return None
+        return found
 
     def to_json(self) -> str:
         """The plan as a file has it, with sizes as plain integers."""

@@ -45,7 +45,7 @@ def plan_text(plan: Plan) -> str:
 def _compiled(plan: Plan) -> str:
     if plan.compiled_bytes is None:
         return "not yet: plan.verify()"
-    after = f", after {plan.corrections} smaller plan{'s' if plan.corrections > 1 else ''}" if plan.corrections else ""
+    after = f", after {plan.corrections} other plan{'s' if plan.corrections > 1 else ''}" if plan.corrections else ""
     return bytes_text(plan.compiled_bytes) + after
 
 

@@ -220,3 +220,28 @@ def test_texts_fit_80_columns():
     plan = remat.plan(layers, W, X, budget=150 * KIB, target="cpu")
     for text in (str(plan), str(remat.pareto(layers, W, X, target="cpu"))):
         assert max(map(len, text.splitlines())) <= 80
+
+
+def test_verify_corrects_in_both_directions(monkeypatch):
+    """Whatever factor lies between simulated and compiled bytes, the fastest plan within the budget is found."""
+    import remat.inspect.plan as module
+
+    front = remat.pareto(layers, W, X, target="cpu")
+    budget = front[len(front) // 2].peak_bytes
+    real = module.measure
+
+    def times(factor):
+        def measured(*args, **kwargs):
+            found = real(*args, **kwargs)
+            object.__setattr__(found, "temp_bytes", int(found.live_bytes * factor) - found.output_bytes)
+            return found
+
+        return measured
+
+    plan = remat.plan(layers, W, X, budget=budget, target="cpu")
+    for factor in (0.25, 1.25):
+        monkeypatch.setattr(module, "measure", times(factor))
+        found = plan.verify()
+        assert found.compiled_bytes <= budget * 1.001
+        assert (found.choice.seconds < plan.choice.seconds) == (factor < 1)
+        assert found.corrections >= 1
