@@ -19,8 +19,8 @@ def forward_equations(level: Level) -> list[Equation]:
     for value, residual in level.residuals.items():
         decision = level.kept[value]
         if isinstance(decision, Offload):
-            source = level.producer[value].source
-            result.append(Equation(ToMemory(decision.destination), [value], [residual], source))
+            made = level.producer[value]
+            result.append(Equation(ToMemory(decision.destination), [value], [residual], made.source, made.region))
     return result
 
 
