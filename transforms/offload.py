@@ -2,19 +2,20 @@
 
 A policy that answers `Offload` trades memory of the device for transfers. The trade is good only if the device's copy
 is gone while the forward pass goes on, and if transfers run while something is computed. A compiler that is free to
-choose starts the stores when the forward pass ends, and fetches all values at once. So here, in straight-line code:
+choose starts the stores when the forward pass ends, and then fetches all values at once. So in straight-line code:
 
 - the store stands right after the last use of the value, and is tied to the next array that the forward pass makes
   from what that use gave (another value that is kept, an operand of heavy work): nothing goes on from there before the
   store is done;
 - the fetch stands before the heavy step that comes before its use, or before as many as it takes to hide the transfer
-  (`LEAD`), and is tied to what that step starts from: it begins no earlier.
+  (`LEAD`) but not before the fetch that is used earlier, and is tied to what that step starts from.
 
 Which arrays there are is the model of `remat.simulate.fusion`: a barrier makes an array of what it ties, and fusion
-stops there. Loops and branches are left alone: what they move, they move in each iteration. So are programs of tangents
-and regions with `prevent_cse=False`, where nothing is tied.
+stops there. Loops and branches are left alone: what they move, they move in each iteration. Nothing is tied in regions
+with `prevent_cse=False`, and nothing at all is placed in programs of tangents.
 
-Not optimal: the first step of a backward program has none before it, so its fetch hides behind nothing.
+Not optimal: a fetch for the first step of a backward program has no step before it to hide behind, and is left to the
+compiler. So it is in regions that JAX differentiates one by one. The body of a `shard_map` is left alone too.
 """
 
 from __future__ import annotations
@@ -244,7 +245,8 @@ def _tied(equations: Sequence[Equation], ties: Ties) -> list[Equation]:
     read: dict[Atom, Value] = {}
 
     def pass_together(values: Sequence[Value], at: Equation) -> None:
-        result.append(Equation(Barrier(), [before[v] for v in values], [after[v] for v in values], at.source, at.region))
+        given, taken = [before[v] for v in values], [after[v] for v in values]
+        result.append(Equation(Barrier(), given, taken, at.source, at.region))
         read.update((v, after[v]) for v in values)
 
     complete: dict[Value, Value] = {}
