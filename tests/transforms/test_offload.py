@@ -10,7 +10,7 @@ from remat.ir.ops import Barrier, ToMemory
 from remat.testing import assert_trees_close
 
 LAYERS = 4
-WEIGHTS = [(jnp.full((8, 32), 0.1 * (i + 1)), jnp.full((32, 8), 0.2)) for i in range(LAYERS)]
+WEIGHTS = [(jnp.full((8, 32), 0.02 * (i + 1)), jnp.full((32, 8), 0.05)) for i in range(LAYERS)]
 X = jnp.linspace(-1.0, 1.0, 128).reshape(16, 8)
 
 
