@@ -6,6 +6,7 @@ from remat import jax_compat
 from remat.decisions import Offload, Save
 from remat.ir.ops import Name, Primitive, ToMemory
 from remat.ir.program import Equation, Value
+from remat.ir.source import UNKNOWN
 from remat.ir.traits import is_view_or_cast
 from remat.ir.types import is_floating
 from remat.transforms.walk import Level
@@ -19,8 +20,9 @@ def forward_equations(level: Level) -> list[Equation]:
     for value, residual in level.residuals.items():
         decision = level.kept[value]
         if isinstance(decision, Offload):
-            source = level.producer[value].source
-            result.append(Equation(ToMemory(decision.destination), [value], [residual], source))
+            made = level.producer.get(value)  # none for what a loop carries
+            source, region = (UNKNOWN, None) if made is None else (made.source, made.region)
+            result.append(Equation(ToMemory(decision.destination), [value], [residual], source, region))
     return result
 
 

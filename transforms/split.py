@@ -15,7 +15,7 @@ import remat.transforms.rules.custom_rule
 import remat.transforms.rules.scan
 import remat.transforms.rules.shard_map
 import remat.transforms.rules.while_loop  # noqa: F401  (fill the rule tables)
-from remat.decisions import RECOMPUTE, Decision
+from remat.decisions import RECOMPUTE, Decision, Offload
 from remat.ir.check import check_program
 from remat.ir.linearized import Linearized
 from remat.ir.program import Atom, Program, Value
@@ -23,6 +23,7 @@ from remat.ir.rewrite import prune
 from remat.ir.types import size_in_bytes
 from remat.jax_compat import cotangent_type
 from remat.transforms.forward import forward_equations, ordered_residuals, redundant_residuals
+from remat.transforms.offload import place_fetches, place_stores
 from remat.transforms.override import warn_of_overriding
 from remat.transforms.useless import warn_of_useless_policies
 from remat.transforms.walk import Level
@@ -76,6 +77,9 @@ def split(linearized: Linearized, decisions: dict[Value, Decision], backward: bo
 
     outputs: list[Any] = [*linearized.outputs, *stored]
     first = prune(forward_equations(level), outputs)
+    if backward:
+        kinds = {level.residuals[v]: d.destination for v, d in level.kept.items() if isinstance(d, Offload)}
+        first, then = place_stores(first, outputs), place_fetches(then, arguments, kinds)
     forward = Program(linearized.inputs, first, outputs, linearized.constants)
     second = Program([*stored, *arguments], then, found)
     returned = tuple(r is not None for r in results)

@@ -5,8 +5,8 @@ it. Two kinds are told, both from what the finished walk kept and recomputed, so
 
 - a policy for products that keeps none of the products of its region, though the backward pass computes some of them
   again (`dots_no_batch` under `vmap`);
-- a policy that moves named values away, where such a value is what a loop carries on: the loop keeps it when the next
-  iteration begins, before it has the name, and so in place.
+- a policy that moves named values away, where such a value is kept in place: a loop returns it too, to be stacked, and
+  the stack is kept; or a loop carries on a view or cast of it, which it keeps under no name.
 """
 
 from __future__ import annotations
@@ -92,11 +92,14 @@ def _kept_in_place(policy: Policy, part: Policy, view: RegionView, level: Level)
         while found is not None:
             times *= found.times
             value, inner = found.inner, found.level
-            named = _named_when_returned(value, inner, scans.get(id(inner.linearized)))
+            named = inner.producer.get(value)
+            is_stacked = named is not None and isinstance(named.op, Name)
+            if not is_stacked:
+                named = _named_when_returned(value, inner, scans.get(id(inner.linearized)))
             if named is not None and named in inside and has_name(wanted, named.op.tag):  # type: ignore[attr-defined]
                 kept = level.kept.get(value) if level is inner else inner.kept.get(value)
                 if not isinstance(kept, Offload):
-                    yield _in_place_text(policy, part, view, named, times, stored)
+                    yield _in_place_text(policy, part, view, named, times, stored, is_stacked)
             found = level.origins.get(value)
 
 
@@ -119,13 +122,19 @@ def _named_when_returned(carried: Value, inner: Level, op: LinearScan | None) ->
     return None
 
 
-def _in_place_text(policy: Policy, part: Policy, view: RegionView, named: Equation, times: int, stored: Value) -> str:
+def _in_place_text(
+    policy: Policy, part: Policy, view: RegionView, named: Equation, times: int, stored: Value, is_stacked: bool
+) -> str:
     tag = named.op.tag  # type: ignore[attr-defined]
+    why = "returns, stacked. A result of the loop that the backward pass reads is kept where it is"
+    advice = "Return what follows from it instead, or do so without its name"
+    if not is_stacked:
+        why = "carries on, as a view or cast. It is kept where the next iteration begins, under no name, in place"
+        advice = f"Name what is carried where the body begins, before it is used: x = remat.checkpoint_name(x, {tag!r})"
     return (
         f"{_named(policy, part)} of the checkpoint{view.place} does not move all of {tag!r} away: the value named at "
-        f"{named.source.text or 'an unknown line'} is what a loop of {times} iterations carries on. The loop keeps it "
-        f"where the next iteration begins, under no name, and so in place ({bytes_text(size_in_bytes(stored.type))}). "
-        f"Name the carried value where the body begins, before it is used: x = remat.checkpoint_name(x, {tag!r})."
+        f"{named.source.text or 'an unknown line'} is what a loop of {times} iterations {why} "
+        f"({bytes_text(size_in_bytes(stored.type))}). {advice}."
     )
 
 

@@ -71,6 +71,9 @@ class Level:
     kept: dict[Value, Decision] = field(default_factory=dict[Value, Decision])
     """How each residual is kept."""
 
+    moved_inputs: Decisions = field(default_factory=Decisions)
+    """What a loop carries and a policy moves away: how each is kept."""
+
     children: list[Level] = field(default_factory=list["Level"])
     """The levels of loop bodies and branches."""
 
@@ -130,7 +133,7 @@ class Level:
         """
         equation = self.producer.get(value)
         if equation is None or equation.op.effects:
-            return SAVE  # an input or constant of the level; effects are never repeated
+            return self.moved_inputs.get(value, SAVE)  # an input or constant; and effects are never repeated
         if isinstance(equation.op, Zeros):
             return RECOMPUTE
         known = self.kept.get(value) or self.decisions.get(value)

@@ -110,3 +110,36 @@ def test_an_arrangement_of_chips_that_there_is_not():
     done = python("-c", code % "tpu:v5e:2x3")
     assert "libtpu has no chips v5e arranged as 2x3" in done.stderr
     assert "Common ones are 2x2" in done.stderr
+
+
+@functools.cache
+def offloaded(target):
+    done = python(str(Path(__file__).with_name("offload_on.py")), target)
+    assert done.returncode == 0, done.stderr[-2000:]
+    found = json.loads(done.stdout)
+    return found["names:resid"], found["offload:resid"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("target", [TPU])
+def test_offloading_takes_less_of_the_device_than_keeping(target):
+    kept, moved = offloaded(target)
+    array = 2 * 8192 * 2048
+    assert moved["host"] == 8 * array
+    assert moved["temp"] <= kept["temp"] - array
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("target", [TPU])
+def test_transfers_run_while_something_is_computed(target):
+    """Each layer of the forward pass begins when the value of the one before is stored, and the backward pass fetches
+    one value at a time; all but the first of them come during a product."""
+    _, moved = offloaded(target)
+    schedule = " ".join(moved["schedule"])
+    layer = "store product product stored "
+    assert schedule.startswith(8 * layer)
+    backward = moved["schedule"][8 * len(layer.split()) :]
+    transfers = [e for e in backward if e != "product"]
+    assert transfers == ["fetch", "fetched"] * 8
+    starts = [i for i, e in enumerate(backward) if e == "fetch"]
+    assert all(backward[i + 1] == "product" for i in starts[1:])

@@ -8,7 +8,7 @@ iteration before (`scan_shift`); everything else is stacked by the forward scan,
 from __future__ import annotations
 
 from remat import jax_compat
-from remat.decisions import SAVE, Decision, Recompute, Save
+from remat.decisions import SAVE, Decision, Offload, Recompute, Save
 from remat.ir.linearized import LinearEquation, Linearized, LinearScan
 from remat.ir.ops import Scan
 from remat.ir.program import Atom, Equation, Literal, Program, Value
@@ -43,6 +43,14 @@ class ScanResiduals:
         results = list(zip(self.body.outputs, op.equation.outputs, strict=True))[self.scan.carry_count :]
         self.result_of = {a: v for a, v in reversed(results) if isinstance(a, Value)}
         """The outer value of what the body returns to be stacked."""
+        self.inner.moved_inputs.update(self.moved_away())
+
+    def moved_away(self) -> dict[Value, Decision]:
+        """Carried values that the policy moves to another memory, under the name that the iteration before gave them.
+        Where the body also returns such a value to be stacked, the stack is what is kept."""
+        made_as = {v: self._returned(v) for v in self.carry if self.level.backward}
+        decisions = {v: self.inner.decisions.get(a) for v, a in made_as.items() if a not in self.result_of}  # type: ignore[arg-type]
+        return {v: d for v, d in decisions.items() if isinstance(d, Offload)}
 
     def keep_results(self) -> None:
         """A loop that does not run again keeps those of its results that the backward reads: one would otherwise cost
@@ -85,8 +93,8 @@ class ScanResiduals:
     def decision(self, origin: Value) -> Decision:
         """Values that the policy keeps are kept. So is what is carried, where the loop does not run again or the policy
         keeps the value that it was in the iteration before."""
-        again = origin in self.position and self.runs_again() and not self.policy_keeps(self._returned(origin))
-        return Recompute() if again else SAVE
+        again = origin in self.position and origin not in self.inner.moved_inputs and self.runs_again()
+        return Recompute() if again and not self.policy_keeps(self._returned(origin)) else SAVE
 
     def policy_keeps(self, value: Atom) -> bool:
         return isinstance(value, Value) and isinstance(self.inner.decisions.get(value), Save)
@@ -162,7 +170,7 @@ class ScanResiduals:
         returned_too: set[Value] = set() if self.runs_again() else set(self.result_of)
         chains: list[Chain] = []
         for carried, returned in zip(self.carry, self.body.outputs, strict=False):
-            if carried not in residuals or carried in returned_too:
+            if carried not in residuals or carried in returned_too or carried in self.inner.moved_inputs:
                 continue
             # Other carried values cannot be read: what stands for one is its value in this iteration or, where a chain
             # rebuilds it, nothing that was kept.
