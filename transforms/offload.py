@@ -31,6 +31,7 @@ from remat.ir.ops import Barrier, ToMemory
 from remat.ir.program import Atom, Equation, Value
 from remat.ir.types import size_in_bytes
 from remat.simulate.fusion import Reading, reading_of
+from remat.targets.current import current_target
 
 LEAD = 16384
 """How many operations hide the transfer of one byte: what an accelerator does meanwhile (v5e 13000, H100 15500 by their
@@ -142,13 +143,17 @@ class _Arrays:
 
 def _is_same_array(equation: Equation) -> bool:
     """Whether the result is the operand, under another type or name, or rounded to the digits that it has."""
-    same = reading_of(equation.op) is Reading.ALIAS or equation.op.name == "reduce_precision"
+    same = _reading(equation) is Reading.ALIAS or equation.op.name == "reduce_precision"
     return same and len(equation.outputs) == 1 and isinstance(equation.inputs[0], Value)
 
 
 def _is_heavy(equation: Equation) -> bool:
     """Whether it is work that transfers hide behind: products, convolutions, loops, branches."""
-    return reading_of(equation.op) is Reading.OPAQUE and not isinstance(equation.op, ToMemory)
+    return _reading(equation) in (Reading.OPAQUE, Reading.PRODUCT) and not isinstance(equation.op, ToMemory)
+
+
+def _reading(equation: Equation) -> Reading:
+    return reading_of(equation.op, current_target().array_rules)
 
 
 # Fetches.
