@@ -47,7 +47,7 @@ FLOORS = [
         "remat.gradient_checks",
         "remat.loops",
     },
-    {"remat.inspect", "remat.targets.measure"},
+    {"remat.inspect", "remat.findings", "remat.targets.measure"},
     {"remat.report"},
     {"remat.testing", "remat.frameworks"},
     {"remat.demo", "remat.cli", "remat.__main__"},
@@ -63,6 +63,7 @@ UPWARD = {
     ("remat.inspect.timeline", "remat.report.timeline"): "__str__ of the data is its report",
     ("remat.inspect.comparison", "remat.report.comparison"): "__str__ of the data is its report",
     ("remat.targets.measure", "remat.report.measurement"): "__str__ of the data is its report",
+    ("remat.findings.finding", "remat.report.findings"): "__str__ of the data is its report",
 }
 
 

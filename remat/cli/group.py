@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from remat import __version__
+from remat.cli.check import check
 from remat.cli.compare import compare
 from remat.cli.demo import demo
 from remat.cli.measure import measure
@@ -43,5 +44,5 @@ def main() -> None:
     """Gradient checkpointing for JAX that says what it keeps."""
 
 
-for command in (demo, saved, timeline, compare, measure, policies):
+for command in (demo, saved, timeline, compare, measure, check, policies):
     main.add_command(command)
