@@ -170,9 +170,15 @@ class RegionWithoutPolicyWarning(RematWarning):
 
 
 class KeptTwiceWarning(RematWarning):
-    """The same value is kept twice."""
+    """A value is kept beside another one that it is a cast of."""
 
     code = "kept-twice"
+
+
+class TwoNamesWarning(RematWarning):
+    """A value is kept under two names."""
+
+    code = "two-names"
 
 
 class OffloadInPlaceWarning(UselessPolicyWarning):

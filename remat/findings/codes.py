@@ -34,6 +34,7 @@ _WARNINGS = (
     errors.TracedFlagWarning,
 )
 _NOTES = (
+    errors.TwoNamesWarning,
     errors.IgnoredPolicyWarning,
     errors.RegionWithoutPolicyWarning,
     errors.RandomRecomputedWarning,

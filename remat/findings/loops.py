@@ -20,7 +20,7 @@ LARGER = 4
 
 SHARE = 0.25
 """And which part of what the loop stacks such values have to be. A Flax LayerNorm keeps the product of its scale and a
-deviation, which follows from next to nothing: 7 % of what a transformer block stacks, and nobody's mistake."""
+deviation, which follows from next to nothing: 5 % of what a transformer block stacks, and nobody's mistake."""
 
 
 def stacked_invariants(case: Case) -> Iterator[Finding]:

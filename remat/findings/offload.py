@@ -51,8 +51,8 @@ def _same_memory(case: Case, moved: Moved) -> Finding:
         place_of(walk.level.producer[value].source),
         subject,
         size,
-        f"{subject} is moved to the host's memory, but on {case.target} that is the memory where it is already: "
-        f"{bytes_text(size)} are copied and nothing is freed.",
+        f"{subject} is moved to the host's memory, but on {case.target} that is the memory where it is already, so "
+        f"nothing is freed of {bytes_text(size)}.",
         "Keep it ('names:...' in place of 'offload:...'), or say what it is for: target='tpu:v5e:2x2'.",
     )
 
