@@ -89,7 +89,7 @@ def _expansions(case: Case, walk: Walk) -> Iterator[Finding]:
             if follows and value in kept and LARGER * least <= size:
                 found[value] = size - least
     excess = sum(found.values())
-    if excess >= SHARE * total and excess * walk.times >= WORTHWHILE:
+    if found and excess >= SHARE * total and excess * walk.times >= WORTHWHILE:
         yield _expansion(case, walk, found)
 
 

@@ -125,7 +125,8 @@ def names_not_kept(case: Case) -> Iterator[Finding]:
         policy = as_policy(view.region.policy)
         mentioned = getattr(policy, "mentioned_names", ())
         for equation in view.equations if mentioned else ():
-            if isinstance(equation.op, Name) and equation.op.tag in mentioned:
+            # What no gradient goes through has not been walked.
+            if isinstance(equation.op, Name) and equation.op.tag in mentioned and equation.outputs[0] in case.walk_of:
                 if isinstance(decisions.get(equation.outputs[0]), (Save, Offload)):
                     asked.setdefault((policy, equation.op.tag), []).append((equation, view))
     carried = _named_carries(case) if asked else set()

@@ -16,7 +16,7 @@ DOCS = Path(__file__).resolve().parent.parent.parent / "docs" / "findings.md"
 @pytest.mark.parametrize("case", CASES, ids=lambda c: c.code)
 def test_told(case):
     found = case.fires.check()
-    assert set(found.codes) == {case.code, *case.also}
+    assert {case.code} <= set(found.codes) <= {case.code, *case.also}
     (finding,) = [f for f in found if f.code == case.code]
     assert finding.level == KINDS[case.code].level
     assert finding.source.file == finding_cases.__file__
