@@ -12,6 +12,7 @@ from typing import Any
 from remat.decisions import Policy, RegionView
 from remat.findings.codes import KINDS
 from remat.findings.finding import Finding
+from remat.findings.place import place_of
 from remat.inspect.planned import Loss, Planned
 from remat.ir.linearized import LinearScan
 from remat.ir.ops import Call, Checkpoint, Cond, Op, Scan, ShardMap, While, nested_programs
@@ -120,7 +121,7 @@ class Case:
         """Where a region is: the function itself, the line of the call, or the first line inside."""
         if self.policy is not None:
             return self.source
-        lines = [view.region.source.position, *(e.source.position for e in view.equations[:1])]
+        lines = map(place_of, [view.region.source, *(e.source for e in view.equations[:1])])
         return next((p for p in lines if p.file), self.source)
 
     def finding(self, code: str, source: Position, subject: str, size: float, message: str, fix: str) -> Finding:

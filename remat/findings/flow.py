@@ -39,7 +39,8 @@ def sources_of(level: Level, value: Value) -> list[Value]:
 
 
 class Flow:
-    """One level's equations as a graph, and which values the linear equations of the level read."""
+    """One level's equations as a graph, and which of its values the backward pass reads: `read`, and of these and what
+    they are made of in derivative rules, those that the user's own equations make, `wanted`."""
 
     def __init__(self, walk: Walk):
         self.walk = walk
@@ -50,17 +51,20 @@ class Flow:
             for value in dict.fromkeys(values_in(equation.inputs)):
                 self.readers.setdefault(value, []).append(equation)
         self.read = {a for e in linearized.live_linear() for a in _read_by(e)}
+        rules = [e for d in linearized.derivations for e in d.coefficients]
+        of_rules = {v for e in rules for v in e.outputs}
+        self.wanted = (self.read | {v for e in rules for v in values_in(e.inputs)}) - of_rules
         self.returned = set(values_in(linearized.outputs))
 
     def is_dead(self, value: Value) -> bool:
         return value not in self.readers and value not in self.returned and value not in self.read
 
     def after(self, value: Value) -> Value | None:
-        """The nearest value that follows from this one and that the backward pass reads."""
+        """The nearest value that follows from this one and that the backward pass wants."""
         return self._nearest(value, lambda v: [o for e in self.readers.get(v, ()) for o in e.outputs])
 
     def before(self, value: Value) -> Value | None:
-        """The nearest value that this one follows from and that the backward pass reads."""
+        """The nearest value that this one follows from and that the backward pass wants."""
 
         def inputs(v: Value) -> list[Value]:
             equation = self.producer.get(v)
@@ -74,7 +78,7 @@ class Flow:
             for value in neighbours(queue.popleft()):
                 if value in seen:
                     continue
-                if value in self.read and value in self.producer and size_in_bytes(value.type) > 0:
+                if value in self.wanted and value in self.producer and size_in_bytes(value.type) > 0:
                     return value
                 seen.add(value)
                 queue.append(value)

@@ -171,9 +171,11 @@ def _not_kept(case: Case, policy: Any, tag: Any, value: Value, flow: Flow) -> Fi
         size, fix = size_in_bytes(value.type), f"Take {tag!r} out of the policy."
     else:
         size, made = size_in_bytes(better.type), flow.producer[better]
-        relation = "follows from it" if better is later else "it follows from"
-        fix = (
-            f"Name what it reads: the result of {made.op.name} at {line_text(made.source)}, which {relation}; "
-            f"or take {tag!r} out of the policy."
+        which = f"{made.op.tag!r}" if isinstance(made.op, Name) else f"the result of {made.op.name}"
+        which = (
+            f"{which} at {line_text(made.source)}, which {'follows from it' if better is later else 'it follows from'}"
         )
+        fix = f"Name what it reads: {which}; or take {tag!r} out of the policy."
+        if better in case.kept:
+            fix = f"Take {tag!r} out of the policy: {which}, is kept in its place."
     return case.finding("name-not-kept", place_of(equation.source), repr(tag), size * times, what, fix)

@@ -218,10 +218,6 @@ def flagged(wrap: Any) -> Callable[..., Any]:
     return lambda x: inner(x, True).sum()
 
 
-def scaled_by_flag(x: Any) -> Any:
-    return jax.checkpoint(lambda x, n: jnp.where(n, jnp.sin(x), x) * n)(x, 2).sum()
-
-
 def plain_checkpoint(policy: Any) -> Callable[..., Any]:
     return lambda w, x: jnp.sin(jax.checkpoint(lambda x: jnp.sin(x @ w), policy=policy)(x)).sum()
 
