@@ -151,8 +151,8 @@ def named_when_returned(carried: Value, inner: Level, op: LinearScan | None) -> 
 
 
 def _in_place(policy: Policy, part: Policy, view: RegionView, named: Equation, times: int, stored: Value) -> Useless:
-    tag: Any = named.op.tag  # type: ignore[attr-defined]
-    size = size_in_bytes(stored.type)
+    assert isinstance(named.op, Name)
+    tag, size = named.op.tag, size_in_bytes(stored.type)
     text = (
         f"{_named(policy, part)} of the checkpoint{view.place} does not move all of {tag!r} away: the value named at "
         f"{named.source.text or 'an unknown line'} is what a loop of {times} iterations carries on. The loop keeps it "
