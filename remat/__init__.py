@@ -27,6 +27,9 @@ from remat.errors import TargetError as TargetError
 from remat.errors import TargetUnavailableError as TargetUnavailableError
 from remat.errors import UnknownNameWarning as UnknownNameWarning
 from remat.errors import UselessPolicyWarning as UselessPolicyWarning
+from remat.findings.check import check as check
+from remat.findings.finding import Finding as Finding
+from remat.findings.finding import Findings as Findings
 from remat.inspect.comparison import Comparison as Comparison
 from remat.inspect.comparison import compare as compare
 from remat.inspect.explanation import Explanation as Explanation

@@ -137,7 +137,8 @@ class JaxPolicy:
     @property
     def is_about_products(self) -> bool:
         """Whether the user is told when it keeps none of the products that it sees."""
-        return self.callable is jax.checkpoint_policies.dots_with_no_batch_dims_saveable
+        theirs = jax.checkpoint_policies
+        return self.callable in (theirs.dots_saveable, theirs.dots_with_no_batch_dims_saveable)
 
     def __str__(self) -> str:
         return getattr(self.callable, "__qualname__", repr(self.callable)).replace(".<locals>.policy", "")

@@ -6,6 +6,8 @@ error that JAX raises in the same situation, so that code written against JAX ke
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from jax.errors import UnexpectedTracerError
 
 
@@ -105,16 +107,137 @@ class TargetUnavailableError(RematError, RuntimeError):
 
 
 class RematWarning(UserWarning):
-    """Base of all warnings that remat gives."""
+    """Base of all warnings that remat gives. Each kind has a class, so that `warnings` and pytest filter them one by
+    one, and a `code`, under which docs/findings.md explains it."""
+
+    code: ClassVar[str] = ""
 
 
 class UnknownNameWarning(RematWarning):
     """A policy asks for a name that the function never uses."""
+
+    code = "unknown-name"
+
+
+class UnknownScopeWarning(RematWarning):
+    """A policy asks for a scope that the function does not have."""
+
+    code = "unknown-scope"
+
+
+class DeadNameWarning(RematWarning):
+    """A `checkpoint_name` has a result that nothing reads."""
+
+    code = "dead-name"
 
 
 class UselessPolicyWarning(RematWarning):
     """A policy does nothing of what it is for: it keeps none of the products that it sees, or moves nothing away."""
 
 
+class NameNotKeptWarning(UselessPolicyWarning):
+    """A policy keeps a name of which the backward pass reads nothing."""
+
+    code = "name-not-kept"
+
+
+class UnmatchedProductsWarning(UselessPolicyWarning):
+    """A policy for products keeps none of those that it sees."""
+
+    code = "unmatched-products"
+
+
+class NoLowerPeakWarning(UselessPolicyWarning):
+    """A policy makes the step take as much memory as none, or more."""
+
+    code = "no-lower-peak"
+
+
+class KeepsMoreWarning(UselessPolicyWarning):
+    """A policy keeps more bytes than there are without it."""
+
+    code = "keeps-more"
+
+
 class OverriddenPolicyWarning(RematWarning):
     """A policy around checkpoints keeps more than their own policies would."""
+
+    code = "overridden-policy"
+
+
+class IgnoredPolicyWarning(RematWarning):
+    """A policy of a checkpoint has no say, since one around it has."""
+
+    code = "ignored-policy"
+
+
+class RegionWithoutPolicyWarning(RematWarning):
+    """A checkpoint was made without a policy, which keeps nothing but its inputs."""
+
+    code = "region-without-policy"
+
+
+class KeptTwiceWarning(RematWarning):
+    """A value is kept beside another one that it is a cast of."""
+
+    code = "kept-twice"
+
+
+class TwoNamesWarning(RematWarning):
+    """A value is kept under two names."""
+
+    code = "two-names"
+
+
+class OffloadInPlaceWarning(UselessPolicyWarning):
+    """A value that a policy moves away is kept in place, since a loop carries it."""
+
+    code = "offload-in-place"
+
+
+class OffloadSameMemoryWarning(UselessPolicyWarning):
+    """A policy moves values to the host's memory on a target that has no other."""
+
+    code = "offload-same-memory"
+
+
+class SlowOffloadWarning(RematWarning):
+    """Moving values away and back takes longer than computing them again."""
+
+    code = "slow-offload"
+
+
+class StackedInvariantWarning(RematWarning):
+    """A loop returns the same value in each iteration, and stacks it."""
+
+    code = "stacked-invariant"
+
+
+class StackedExpansionWarning(RematWarning):
+    """A loop stacks values that are much larger than what they follow from."""
+
+    code = "stacked-expansion"
+
+
+class CarryHistoryWarning(RematWarning):
+    """A loop keeps a whole buffer for each iteration, of which an iteration changes a part."""
+
+    code = "carry-history"
+
+
+class RandomRecomputedWarning(RematWarning):
+    """Random bits are drawn again in the backward pass."""
+
+    code = "random-recomputed"
+
+
+class EffectsKeptWarning(RematWarning):
+    """Results of effects in a region are kept, whatever the policy is."""
+
+    code = "effects-kept"
+
+
+class TracedFlagWarning(RematWarning):
+    """A Python flag was traced as an array, so that all that it chooses from is computed."""
+
+    code = "traced-flag"

@@ -49,7 +49,7 @@ FLOORS = [
         "remat.gradient_checks",
         "remat.loops",
     },
-    {"remat.inspect", "remat.targets.measure"},
+    {"remat.inspect", "remat.findings", "remat.targets.measure"},
     {"remat.report"},
     {"remat.testing", "remat.frameworks"},
     {"remat.demo", "remat.cli", "remat.__main__"},
@@ -71,6 +71,7 @@ UPWARD = {
     ("remat.inspect.plan", "remat.report.plot"): "a picture is a report",
     ("remat.inspect.explanation", "remat.report.explanation"): "__str__ of the data is its report",
     ("remat.targets.measure", "remat.report.measurement"): "__str__ of the data is its report",
+    ("remat.findings.finding", "remat.report.findings"): "__str__ of the data is its report",
 }
 
 

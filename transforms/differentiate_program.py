@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from remat.decisions import Decision
-from remat.errors import ReverseModeError, UselessPolicyWarning
+from remat.errors import NoLowerPeakWarning, ReverseModeError
 from remat.ir.linearized import Linearized
 from remat.ir.ops import Call, Checkpoint, Op
 from remat.ir.program import Equation, Program, Value
@@ -45,7 +45,11 @@ class Differentiated:
 
 
 def linearize_and_split(
-    program: Program, active: Sequence[bool], auxiliary: int = 0, warn: bool = True
+    program: Program,
+    active: Sequence[bool],
+    auxiliary: int = 0,
+    warn: bool = True,
+    found: Differentiated | None = None,
 ) -> Differentiated:
     """Linearize a program with respect to its active inputs, ask the policies of its regions, and split it.
 
@@ -54,22 +58,23 @@ def linearize_and_split(
     - `program`, `active`: what is differentiated, and with respect to which inputs.
     - `auxiliary`: how many of the last outputs are not differentiated.
     - `warn`: whether users are told of policies that are no use.
+    - `found`: what `as_it_stands` returns, where that has been done.
     """
-    found = _as_it_stands(program, active, auxiliary, warn)
+    found = found or as_it_stands(program, active, auxiliary, warn)
     region = _loss_region(program, auxiliary) if found.backward else None
     if region is None:
         return found
     if recomputes_what_is_alive(found.split):
-        opened = _as_it_stands(_with(program, Call(with_open_end(region))), active, auxiliary, False)
+        opened = as_it_stands(_with(program, Call(with_open_end(region))), active, auxiliary, False)
         return opened if opened.peak <= found.peak else found
     if not recomputes_much_at_once(found.split):
         return found
-    divided = _as_it_stands(_with(program, in_two_levels(region)), active, auxiliary, False)
+    divided = as_it_stands(_with(program, in_two_levels(region)), active, auxiliary, False)
     before = found.peak
     if divided.peak <= min(LOWER * before, before - WORTHWHILE):
         return divided
     if warn and not region.derived and before > WORTHWHILE:
-        plain = _as_it_stands(_with(program, Call(region.program)), active, auxiliary, False)
+        plain = as_it_stands(_with(program, Call(region.program)), active, auxiliary, False)
         _warn_if_no_lower(region, before, plain.peak)
     return found
 
@@ -91,7 +96,8 @@ def _linearized(program: Program, active: Sequence[bool], auxiliary: int) -> Lin
     return linearized
 
 
-def _as_it_stands(program: Program, active: Sequence[bool], auxiliary: int, warn: bool) -> Differentiated:
+def as_it_stands(program: Program, active: Sequence[bool], auxiliary: int, warn: bool) -> Differentiated:
+    """The same as `linearize_and_split`, with the regions that the user made and no others."""
     linearized = _linearized(program, active, auxiliary)
     decisions = decide(linearized, warn)
     try:
@@ -124,7 +130,7 @@ def _warn_if_no_lower(region: Checkpoint, peak: int, plain: int) -> None:
         return
     of = f" of {region.function}" if region.function else ""
     warn_user(
-        UselessPolicyWarning(
+        NoLowerPeakWarning(
             f"the policy {region.policy} of the checkpoint{of} does not lower the peak: what it recomputes at once "
             f"makes the step take {bytes_text(peak)} besides its arguments, and without a policy it would be "
             f"{bytes_text(plain)} (simulated). No place was found where little crosses from one part to the next. "

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from remat.decisions import Decision, Policy, RegionView, as_policy, checked_decisions
@@ -28,10 +29,30 @@ if TYPE_CHECKING:
 Decisions = dict[Value, Decision]
 
 
+@dataclass(frozen=True, eq=False)
+class Overriding:
+    """Outer regions that rule over other ones: the first of them, those inside, how many bytes are kept, and how many
+    the inner ones would keep by themselves."""
+
+    outer: RegionView
+    inside: list[RegionView]
+    kept: int
+    alone: int
+
+
 def warn_of_overriding(
     program: Linearized, level: Level, decisions: Decisions, kept: int, count: Callable[[Decisions], int]
 ) -> None:
-    """Warn if the regions that rule over other regions keep more than these would by themselves.
+    """Warn if the regions that rule over other regions keep more than these would by themselves."""
+    found = overriding(program, level, decisions, kept, count)
+    if found is not None and found.kept > found.alone:
+        warn_user(OverriddenPolicyWarning(f"{overriding_text(found)} {ADVICE}"))
+
+
+def overriding(
+    program: Linearized, level: Level, decisions: Decisions, kept: int, count: Callable[[Decisions], int]
+) -> Overriding | None:
+    """The regions that rule over other regions, if they keep something inside those.
 
     `decisions` are those of the finished walk `level`, which keeps `kept` bytes, and `count` tells how many bytes other
     decisions keep.
@@ -40,7 +61,7 @@ def warn_of_overriding(
     outer = {r.parent for r in inner if r.parent is not None}
     views = [v for v in region_views(program) if v.region in outer] if inner else []
     if not views or any(v.region.derived for v in views) or not all(_is_local(r.policy, views[0]) for r in inner):
-        return
+        return None
     with _without(outer, inner, program):
         inside = [v for v in region_views(program) if v.region in inner]
         ruled = {v for view in views for e in view.equations for v in e.outputs}
@@ -48,9 +69,7 @@ def warn_of_overriding(
         for view in inside:
             if view.region.policy is not None:
                 alone.update(checked_decisions(as_policy(view.region.policy), view))
-        least = count(alone)
-    if kept > least:
-        warn_user(OverriddenPolicyWarning(_text(views[0], inside, kept, least)))
+        return Overriding(views[0], inside, kept, count(alone))
 
 
 def _overridden(level: Level) -> dict[Region, None]:
@@ -109,7 +128,12 @@ def _without(outer: set[Region], inner: dict[Region, None], program: Linearized)
             region.last = was
 
 
-def _text(view: RegionView, inside: list[RegionView], kept: int, least: int) -> str:
+ADVICE = "Leave the outer policy out, or give the inner checkpoint the policy that you want."
+
+
+def overriding_text(found: Overriding) -> str:
+    """What the outer policy does, with bytes."""
+    view, inside = found.outer, found.inside
     first = next((v for v in inside if v.equations[0] in set(view.equations)), inside[0])
     inside = [v for v in inside if _policy(v.region) != _policy(view.region)]
     policies = dict.fromkeys(str(_policy(v.region) or "nothing") for v in inside)
@@ -117,7 +141,6 @@ def _text(view: RegionView, inside: list[RegionView], kept: int, least: int) -> 
         f"the policy {as_policy(view.region.policy)} of the checkpoint{view.place} overrides "
         f"{'that of the checkpoint' if len(inside) == 1 else f'those of {len(inside)} checkpoints'} inside it "
         f"({', '.join(policies)}, "
-        f"{first.place.strip() or 'on an unknown line'}): {bytes_text(kept)} are kept for the backward pass, "
-        f"{bytes_text(kept - least)} more than without the outer policy. Leave the outer policy out, or give the inner "
-        "checkpoint the policy that you want."
+        f"{first.place.strip() or 'on an unknown line'}): {bytes_text(found.kept)} are kept for the backward pass, "
+        f"{bytes_text(found.kept - found.alone)} more than without the outer policy."
     )

@@ -68,7 +68,7 @@ def split(linearized: Linearized, decisions: dict[Value, Decision], backward: bo
     if backward and warn:
         warn_of_useless_policies(linearized, level)
         count = partial(kept_bytes, linearized)
-        warn_of_overriding(linearized, level, decisions, _kept_bytes(linearized, level), count)
+        warn_of_overriding(linearized, level, decisions, bytes_kept_by(linearized, level), count)
     found = [r for r in results if r is not None]
     then = prune(level.equations_out, found)
     read = {a for e in then for a in e.inputs}.union(found)
@@ -88,10 +88,11 @@ def split(linearized: Linearized, decisions: dict[Value, Decision], backward: bo
 
 def kept_bytes(linearized: Linearized, decisions: dict[Value, Decision]) -> int:
     """How many bytes would be kept for the backward pass, what the caller holds anyway left out."""
-    return _kept_bytes(linearized, _walk_without_redundance(linearized, decisions, True)[0])
+    return bytes_kept_by(linearized, _walk_without_redundance(linearized, decisions, True)[0])
 
 
-def _kept_bytes(linearized: Linearized, level: Level) -> int:
+def bytes_kept_by(linearized: Linearized, level: Level) -> int:
+    """How many bytes a finished walk keeps, what the caller holds anyway left out."""
     held = {*linearized.inputs, *(v for v, _ in linearized.constants)}
     return sum(size_in_bytes(stored.type) for value, stored in level.residuals.items() if value not in held)
 

@@ -12,10 +12,11 @@ it. Two kinds are told, both from what the finished walk kept and recomputed, so
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from remat.decisions import Offload, Policy, Recompute, RegionView, as_policy, names_in
-from remat.errors import UselessPolicyWarning
+from remat.errors import OffloadInPlaceWarning, UnmatchedProductsWarning, UselessPolicyWarning
 from remat.ir.linearized import Linearized, LinearScan
 from remat.ir.ops import Name, Scan
 from remat.ir.program import Equation, Value
@@ -29,20 +30,37 @@ if TYPE_CHECKING:
     from remat.transforms.walk import Level
 
 
+@dataclass(frozen=True)
+class Useless:
+    """A policy that does nothing of what it is for: the kind of warning, what happens and what to write, an equation
+    that it is about, what that is called, and how many bytes are at stake."""
+
+    kind: type[UselessPolicyWarning]
+    text: str
+    advice: str
+    equation: Equation
+    subject: str
+    bytes: int
+
+
 def warn_of_useless_policies(program: Linearized, level: Level) -> None:
     """Warn, once for each place, of policies in a walked program that do nothing of what they are for."""
-    told: dict[str, None] = {}
+    told = dict.fromkeys((u.kind, f"{u.text} {u.advice}") for u in useless_policies(program, level))
+    for kind, text in told:
+        warn_user(kind(text))
+
+
+def useless_policies(program: Linearized, level: Level) -> Iterator[Useless]:
+    """The policies of a walked program that do nothing of what they are for."""
     for view in region_views(program):
         if view.region.policy is None or view.region.derived:
             continue
         policy = as_policy(view.region.policy)
         for part, seen in parts_of(policy, view):
             if getattr(part, "is_about_products", False):
-                told.update(dict.fromkeys(_unmatched_products(policy, part, seen, level)))
+                yield from _unmatched_products(policy, part, seen, level)
             if getattr(part, "offloaded_names", ()):
-                told.update(dict.fromkeys(_kept_in_place(policy, part, seen, level)))
-    for text in told:
-        warn_user(UselessPolicyWarning(text))
+                yield from _kept_in_place(policy, part, seen, level)
 
 
 def parts_of(policy: Policy, view: RegionView) -> Iterator[tuple[Policy, RegionView]]:
@@ -62,7 +80,7 @@ def levels_of(level: Level) -> Iterator[Level]:
         yield from levels_of(child)
 
 
-def _unmatched_products(policy: Policy, part: Policy, view: RegionView, level: Level) -> Iterator[str]:
+def _unmatched_products(policy: Policy, part: Policy, view: RegionView, level: Level) -> Iterator[Useless]:
     products = [e for e in view.equations if is_product(e.op)]
     if not products:
         return
@@ -72,15 +90,29 @@ def _unmatched_products(policy: Policy, part: Policy, view: RegionView, level: L
     again = {e for each in levels_of(level) for e in each.retrieval.recomputed}
     repeated = [e for e in products if e in again]
     if repeated:
-        yield (
+        text = (
             f"{_named(policy, part)} of the checkpoint{view.place} keeps the result of none of the {len(products)} "
-            f"products in it: each has batch dimensions (vmap gives them) or is a convolution. The backward pass "
-            f"computes {len(repeated)} of them again, such as {_text(repeated[0])}. "
-            "Write 'dots' to keep them, 'names:...' for some of them, or 'nothing' if none are to be kept."
+            f"products in it: each {_why_unmatched(products)}. The backward pass computes "
+            f"{len(repeated)} of them again, such as {_text(repeated[0])}."
         )
+        advice = "Write 'dots' to keep them, 'names:...' for some of them, or 'nothing' if none are to be kept."
+        made = sum(size_in_bytes(v.type) for e in repeated for v in e.outputs)
+        yield Useless(UnmatchedProductsWarning, text, advice, repeated[0], repeated[0].op.name, made)
 
 
-def _kept_in_place(policy: Policy, part: Policy, view: RegionView, level: Level) -> Iterator[str]:
+def _why_unmatched(products: list[Equation]) -> str:
+    """What keeps a policy for products from matching these."""
+    names = {e.op.name for e in products}
+    other = sorted(names - {"dot_general", "conv_general_dilated"})
+    reasons = [
+        *(["has batch dimensions (vmap gives them)"] if "dot_general" in names else []),
+        *(["is a convolution"] if "conv_general_dilated" in names else []),
+        *([f"is a product that this policy does not know ({', '.join(other)})"] if other else []),
+    ]
+    return " or ".join(reasons)
+
+
+def _kept_in_place(policy: Policy, part: Policy, view: RegionView, level: Level) -> Iterator[Useless]:
     offloading: Any = part
     wanted: frozenset[Any] = offloading.offloaded_names
     if not any(has_name(wanted, tag) for tag in names_in(view.equations)):
@@ -95,15 +127,15 @@ def _kept_in_place(policy: Policy, part: Policy, view: RegionView, level: Level)
             named = inner.producer.get(value)
             is_stacked = named is not None and isinstance(named.op, Name)
             if not is_stacked:
-                named = _named_when_returned(value, inner, scans.get(id(inner.linearized)))
+                named = named_when_returned(value, inner, scans.get(id(inner.linearized)))
             if named is not None and named in inside and has_name(wanted, named.op.tag):  # type: ignore[attr-defined]
                 kept = level.kept.get(value) if level is inner else inner.kept.get(value)
                 if not isinstance(kept, Offload):
-                    yield _in_place_text(policy, part, view, named, times, stored, is_stacked)
+                    yield _in_place(policy, part, view, named, times, stored, is_stacked)
             found = level.origins.get(value)
 
 
-def _named_when_returned(carried: Value, inner: Level, op: LinearScan | None) -> Equation | None:
+def named_when_returned(carried: Value, inner: Level, op: LinearScan | None) -> Equation | None:
     """The equation that names what a loop returns for a carried value, views and casts after it looked through."""
     if op is None or carried not in inner.linearized.inputs:
         return None
@@ -122,20 +154,23 @@ def _named_when_returned(carried: Value, inner: Level, op: LinearScan | None) ->
     return None
 
 
-def _in_place_text(
+def _in_place(
     policy: Policy, part: Policy, view: RegionView, named: Equation, times: int, stored: Value, is_stacked: bool
-) -> str:
-    tag = named.op.tag  # type: ignore[attr-defined]
+) -> Useless:
+    assert isinstance(named.op, Name)
+    tag, size = named.op.tag, size_in_bytes(stored.type)
     why = "returns, stacked. A result of the loop that the backward pass reads is kept where it is"
-    advice = "Return what follows from it instead, or do so without its name"
+    advice = "Return what follows from it instead, or do so without its name."
     if not is_stacked:
         why = "carries on, as a view or cast. It is kept where the next iteration begins, under no name, in place"
-        advice = f"Name what is carried where the body begins, before it is used: x = remat.checkpoint_name(x, {tag!r})"
-    return (
+        advice = (
+            f"Name what is carried where the body begins, before it is used: x = remat.checkpoint_name(x, {tag!r})."
+        )
+    text = (
         f"{_named(policy, part)} of the checkpoint{view.place} does not move all of {tag!r} away: the value named at "
-        f"{named.source.text or 'an unknown line'} is what a loop of {times} iterations {why} "
-        f"({bytes_text(size_in_bytes(stored.type))}). {advice}."
+        f"{named.source.text or 'an unknown line'} is what a loop of {times} iterations {why} ({bytes_text(size)})."
     )
+    return Useless(OffloadInPlaceWarning, text, advice, named, repr(tag), size)
 
 
 def _named(policy: Policy, part: Policy) -> str:

@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from remat import __version__
+from remat.cli.check import check
 from remat.cli.compare import compare
 from remat.cli.demo import demo
 from remat.cli.explain import explain
@@ -46,5 +47,5 @@ def main() -> None:
     """Gradient checkpointing for JAX that says what it keeps."""
 
 
-for command in (demo, saved, why, timeline, compare, plan, measure, explain, policies):
+for command in (demo, saved, why, timeline, compare, plan, measure, check, explain, policies):
     main.add_command(command)

@@ -60,10 +60,18 @@ class Loss:
 
     def under(self, policy: Policy | None) -> Planned:
         """What runs for its value and gradient under a policy; None keeps what JAX keeps."""
+        program = self.traced(policy)
+        return Planned(self, program, split_program(program, self.is_active))
+
+    def traced(self, policy: Policy | None) -> Program:
+        """The loss as a program, as one region if there is a policy."""
         fun = self.fun if policy is None else checkpoint(self.fun, policy=policy)
-        program = trace_arguments(fun, flatten_arguments(fun, tuple(self.leaves), {}))
-        split = split_program(program, [i in self.active for i in range(len(self.leaves))])
-        return Planned(self, program, split)
+        return trace_arguments(fun, flatten_arguments(fun, tuple(self.leaves), {}))
+
+    @property
+    def is_active(self) -> list[bool]:
+        """For each leaf, whether it is differentiated."""
+        return [i in self.active for i in range(len(self.leaves))]
 
     def gradient(self, policy: Policy | None) -> Callable[..., Any]:
         """The function of the leaves that is meant: its value and gradient."""

@@ -7,7 +7,7 @@ an op of its own (pallas_call, linear solves, FFI...) stays a `Primitive`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar
@@ -221,6 +221,18 @@ class Barrier(Op):
     """The identity on several values that XLA may not look through: none leaves before all have come."""
 
     name: ClassVar[str] = "optimization_barrier"
+
+
+def nested_programs(programs: Iterable[Program]) -> Iterator[Program]:
+    """Some programs and all that are nested in them, each once, in the order in which they are written."""
+    seen: set[int] = set()
+    stack = list(programs)[::-1]
+    while stack:
+        found = stack.pop()
+        if id(found) not in seen:
+            seen.add(id(found))
+            yield found
+            stack.extend(p for e in reversed(found.equations) for p in reversed(e.op.programs))
 
 
 def nested_values(program: Program) -> list[Value]:

@@ -14,6 +14,7 @@ from jax.extend.core.primitives import name_p as name_p
 from remat.jax_compat.binding import array_of_number as array_of_number
 from remat.jax_compat.binding import bind as bind
 from remat.jax_compat.binding import evaluate_jaxpr as evaluate_jaxpr
+from remat.jax_compat.binding import frames_of as frames_of
 from remat.jax_compat.binding import is_barrier as is_barrier
 from remat.jax_compat.binding import jit_is_disabled as jit_is_disabled
 from remat.jax_compat.binding import optimization_barrier as optimization_barrier

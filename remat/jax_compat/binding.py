@@ -58,6 +58,13 @@ def with_source(info: Any) -> Any:
     return source_info_util.user_context(info.traceback, name_stack=stack)
 
 
+def frames_of(info: Any) -> list[tuple[str, int, str]]:
+    """The stack that a source record was made in, innermost frame first: file, line and function."""
+    traceback = getattr(info, "traceback", None)
+    frames = [] if traceback is None else traceback.frames
+    return [(f.file_name, f.line_num, f.function_name) for f in frames]
+
+
 def scopes_of_call(info: Any, function: str) -> Any:
     """The name scopes around what a call of a function does: those of the call, and the one JAX adds for a jit."""
     return info.name_stack.extend(f"jit({function})") if function else info.name_stack
