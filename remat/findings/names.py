@@ -15,6 +15,7 @@ from remat.findings.place import line_text, place_of, place_of_call
 from remat.ir.ops import Checkpoint, Name, Scan
 from remat.ir.program import Equation, Program, Value
 from remat.ir.types import element_count, size_in_bytes
+from remat.name_patterns import has_name, stands_for_name
 from remat.policies.scope import Within
 from remat.transforms.decide import unknown_names_text
 from remat.transforms.useless import named_when_returned
@@ -32,7 +33,7 @@ def unknown_names(case: Case) -> Iterator[Finding]:
         inside = [e for region in regions for e in region.op.programs[0].equations]
         mentioned = getattr(policy, "mentioned_names", ())
         seen = names_in(inside) if mentioned else []
-        for name in sorted((n for n in mentioned if n not in seen), key=str):
+        for name in sorted((n for n in mentioned if not any(stands_for_name(n, tag) for tag in seen)), key=str):
             close = difflib.get_close_matches(str(name), map(str, seen), n=1)
             place = case.source if case.policy is not None else place_of_call(regions[0])
             function = getattr(regions[0].op, "function", "")
@@ -126,7 +127,7 @@ def names_not_kept(case: Case) -> Iterator[Finding]:
         mentioned = getattr(policy, "mentioned_names", ())
         for equation in view.equations if mentioned else ():
             # What no gradient goes through has not been walked.
-            if isinstance(equation.op, Name) and equation.op.tag in mentioned and equation.outputs[0] in case.walk_of:
+            if isinstance(equation.op, Name) and has_name(mentioned, equation.op.tag) and equation.outputs[0] in case.walk_of:
                 if isinstance(decisions.get(equation.outputs[0]), (Save, Offload)):
                     asked.setdefault((policy, equation.op.tag), []).append((equation, view))
     carried = _named_carries(case) if asked else set()

@@ -129,7 +129,7 @@ def carried_in(w: Any, x: Any) -> Any:
 
 def carried_out(w: Any, x: Any) -> Any:
     def body(x: Any, w: Any) -> Any:
-        return name(jnp.tanh(x @ w), "x"), None
+        return name(jnp.tanh(x @ w), "x").T, None  # a view of what has the name
 
     return lax.scan(body, x, w)[0].sum()
 
