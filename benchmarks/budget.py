@@ -90,6 +90,13 @@ def row_for(net: Net, loss: Any, name: str, limit: int, plain_flops: int, target
     return row
 
 
+def smallest_compiled(loss: Any, net: Net, front: remat.Pareto, target: str) -> int:
+    """Bytes of the smallest plan, compiled: below, no budget can be met."""
+    plan = remat.plan(loss, *net.shapes, budget=front[-1].peak_bytes, target=target)
+    found, _ = compiled(remat.value_and_grad(loss, policy=plan.policy), net, target)
+    return found or front[-1].peak_bytes
+
+
 def rows_of(net: Net, points: int, target: str) -> list[Row]:
     loss = net.loss(lambda layer: layer)
     start = time.perf_counter()
@@ -97,11 +104,12 @@ def rows_of(net: Net, points: int, target: str) -> list[Row]:
     print(f"{net.name}: {len(front.tried)} plans, {len(front)} worth having, {time.perf_counter() - start:.1f} s")
     whole, plain_flops = compiled(jax.value_and_grad(loss), net, target)
     top = front[0].peak_bytes if whole is None else whole
+    low = smallest_compiled(loss, net, front, target)
     if plain_flops is None:  # it does not fit
         plain_flops = remat.compare(loss, net.shapes, [None], target=target)[0].dot_flops
     print(f"  {'budget':16s} {'MiB':>9s} {'simulated':>9s} {'compiled':>9s} {'+GFLOP':>9s} {'by hand':>9s}")
     rows: list[Row] = []
-    for i, limit in enumerate(np.linspace(front[-1].peak_bytes * 1.02, max(top, front[-1].peak_bytes * 1.05), points)):
+    for i, limit in enumerate(np.linspace(low, max(top, low * 1.05), points)):
         rows.append(row_for(net, loss, f"{i + 1} of {points}", int(limit), plain_flops, target))
         print(rows[-1], flush=True)
     for name, policy in HAND.items():

@@ -127,7 +127,11 @@ def names_not_kept(case: Case) -> Iterator[Finding]:
         mentioned = getattr(policy, "mentioned_names", ())
         for equation in view.equations if mentioned else ():
             # What no gradient goes through has not been walked.
-            if isinstance(equation.op, Name) and has_name(mentioned, equation.op.tag) and equation.outputs[0] in case.walk_of:
+            if (
+                isinstance(equation.op, Name)
+                and has_name(mentioned, equation.op.tag)
+                and equation.outputs[0] in case.walk_of
+            ):
                 if isinstance(decisions.get(equation.outputs[0]), (Save, Offload)):
                     asked.setdefault((policy, equation.op.tag), []).append((equation, view))
     carried = _named_carries(case) if asked else set()

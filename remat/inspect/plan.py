@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-from remat.errors import BudgetError, PlanError
+from remat.errors import BudgetError, PlanError, RematError
 from remat.inspect.planned import Loss
 from remat.inspect.timeline import Timeline, timeline_of
 from remat.ir.ops import Checkpoint
@@ -18,6 +18,7 @@ from remat.policies.budget import Budget, Planned, known_frontier, planned
 from remat.policies.budget import budget as budget_policy
 from remat.signature import flatten_arguments
 from remat.targets.measure import Measurement, made_for, measure, versions_of
+from remat.targets.out_of_memory import read_out_of_memory
 from remat.targets.target import Target, as_target
 from remat.trace import trace_arguments
 
@@ -103,15 +104,14 @@ class Plan:
         while choice is not None and len(tried) <= CORRECTIONS and choice not in [p.choice for p in tried]:
             found = replace(self, choice=choice)
             taken = measure(self._loss.gradient(found.policy), *self._loss.leaves, target=self.target)
-            if taken.live_bytes is None:
-                raise BudgetError(f"the compiler for {self.target} refuses the plan: {taken.error}")
             tried.append(replace(found, compiled=taken, corrections=len(tried)))
-            choice = None if self.of == "saved" else self._corrected(choice, taken.live_bytes)
+            choice = None if self.of == "saved" else self._corrected(choice, _bytes_of(taken))
         for limit in (EXACT, CLOSE):
-            within = [p for p in tried if self.of == "saved" or (p.compiled_bytes or 0) <= limit * self.budget_bytes]
+            fits = [p for p in tried if p.compiled_bytes is not None]
+            within = [p for p in fits if self.of == "saved" or (p.compiled_bytes or 0) <= limit * self.budget_bytes]
             if within:
                 return min(within, key=lambda p: p.choice.seconds)
-        least = min(p.compiled_bytes or 0 for p in tried)
+        least = min(_bytes_of(p.compiled) for p in tried if p.compiled is not None)
         raise BudgetError(
             f"no plan for {self.function} was within {self.budget_bytes} bytes when compiled for {self.target}: the "
             f"smallest took {least}. Give at least that."
@@ -156,6 +156,20 @@ class Plan:
         from remat.report.plan import plan_text
 
         return plan_text(self)
+
+
+def _bytes_of(taken: Measurement) -> int:
+    """Temporaries and results; of a program that the compiler refused, what it says it needs, which may have the
+    arguments in it."""
+    if taken.live_bytes is not None:
+        return taken.live_bytes
+    try:
+        message = read_out_of_memory(taken.error or "")
+    except RematError:
+        message = None
+    if message is None or message.needed_bytes is None:
+        raise BudgetError(f"the compiler for {taken.target} refuses the plan: {taken.error}")
+    return message.needed_bytes
 
 
 def plan(

@@ -8,7 +8,7 @@ could have had, whatever the solver did.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,8 +16,9 @@ from remat.decisions import RECOMPUTE, SAVE, Decision, RegionView
 from remat.ir.keys import Mark, program_digests, program_keys
 from remat.ir.linearized import Linearized
 from remat.ir.ops import Checkpoint, Name
-from remat.ir.program import Program, Value
+from remat.ir.program import Equation, Program, Value
 from remat.ir.rewrite import inline_all
+from remat.ir.traits import is_batched_product, is_product
 from remat.ir.types import short_text, size_in_bytes
 from remat.planning.choice import Choice, KeptValue
 from remat.planning.kept_set import KeptSets
@@ -128,7 +129,8 @@ def frontier_of(region: Checkpoint, active: Sequence[bool], auxiliary: int = 0) 
     choices = {copies[v]: (key, digests[v]) for v, key in keys.items() if isinstance(copies.get(v), Value)}
     problem = problem_of(linearized, choices, rates)
     solver = KeptSets(problem)
-    sets = _kept_sets(solver, problem, choices)
+    sets = [*_kept_sets(solver, problem, choices), *_usual_sets(linearized, problem, choices)]
+    sets = list(dict.fromkeys(sets))
     trial = _Trial(region, active, auxiliary, rates)
     tried = [trial.without(program)]
     every = frozenset(v.key for kept in sets for v in kept)
@@ -159,11 +161,28 @@ def _kept_sets(
         if solution is None or solution.seconds >= best * (1 - 1e-3):
             continue
         best = solution.seconds
-        values = [(problem.values[i], problem.bytes[i]) for i in sorted(solution.kept) if problem.is_choice[i]]
-        kept = tuple([KeptValue(choices[v][0], short_text(v.type), size, choices[v][1]) for v, size in values])
-        if kept not in found:
-            found.append(kept)
-    return found or [()]
+        found.append(_as_kept(problem, solution.kept, choices))
+    return found
+
+
+def _usual_sets(
+    linearized: Linearized, problem: Problem, choices: dict[Value, tuple[str, str]]
+) -> list[tuple[KeptValue, ...]]:
+    """What people keep by hand: nothing, all products, and products without batch dimensions. The solver counts bytes
+    between the passes, and a compiler may take less for one of these."""
+    made_by = {v: e for e in linearized.all_equations() for v in e.outputs}
+    products = [i for i, v in enumerate(problem.values) if v in choices and v in made_by and is_product(made_by[v].op)]
+    weights = [i for i in products if not _is_batched(made_by[problem.values[i]])]
+    return [_as_kept(problem, numbers, choices) for numbers in ([], products, weights)]
+
+
+def _is_batched(equation: Equation) -> bool:
+    return is_batched_product(equation.op, [a.type for a in equation.inputs])
+
+
+def _as_kept(problem: Problem, numbers: Iterable[int], choices: dict[Value, tuple[str, str]]) -> tuple[KeptValue, ...]:
+    values = [(problem.values[i], problem.bytes[i]) for i in sorted(numbers) if problem.is_choice[i]]
+    return tuple([KeptValue(choices[v][0], short_text(v.type), size, choices[v][1]) for v, size in values])
 
 
 class _Trial:

@@ -245,3 +245,29 @@ def test_verify_corrects_in_both_directions(monkeypatch):
         assert found.compiled_bytes <= budget * 1.001
         assert (found.choice.seconds < plan.choice.seconds) == (factor < 1)
         assert found.corrections >= 1
+
+
+def test_a_refused_plan_is_replaced(monkeypatch):
+    """Where the compiler says how much too large a program is, a smaller plan follows."""
+    import dataclasses
+
+    import remat.inspect.plan as module
+
+    real, budget = module.measure, 170 * KIB
+    refusals = []
+
+    def measured(*args, **kwargs):
+        found = real(*args, **kwargs)
+        if found.live_bytes <= budget * 0.9:
+            return found
+        refusals.append(found)
+        text = (
+            "Ran out of memory on HBM, the total memory required for HLO temporaries "
+            f"({found.live_bytes * 1.2 / 2**10:.2f}K) exceeds available HBM (153.00K)."
+        )
+        return dataclasses.replace(found, temp_bytes=None, output_bytes=None, error=text)
+
+    monkeypatch.setattr(module, "measure", measured)
+    found = remat.plan(layers, W, X, budget=budget, target="cpu").verify()
+    assert refusals
+    assert found.compiled_bytes <= budget * 0.9
