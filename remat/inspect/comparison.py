@@ -17,7 +17,6 @@ from remat.errors import (
     RematWarning,
     TargetError,
     TargetUnavailableError,
-    UnknownCostError,
 )
 from remat.inspect.planned import Loss, Planned
 from remat.inspect.residuals import residuals_of
@@ -50,7 +49,7 @@ class Row:
       many more than without a policy; less than zero if it recomputes less than regions in the function do.
     - `peak_bytes`: simulated, what the program takes besides the arguments: its results, and the rest at its worst.
       `live_bytes`: the same measured, which is temporaries and results of the compiled program.
-    - `seconds`: of both passes by the target's peak rates, for comparing; None where an equation's cost is not known.
+    - `seconds`: of both passes by the target's peak rates, for comparing.
       `step_seconds`, `step_spread`: measured, where the target is the device that is there: the median of a few steps
       and half the distance between quartiles.
     - `total_bytes`: with the arguments, measured where it can be: what has to fit into a device.
@@ -362,12 +361,9 @@ def _planned(row: Row, planned: Planned, base: Planned) -> Row:
     )
 
 
-def _seconds(planned: Planned) -> float | None:
+def _seconds(planned: Planned) -> float:
     rates = Rates.of(current_target())
-    try:
-        return rates.program(planned.split.forward) + rates.program(planned.split.second)
-    except UnknownCostError:
-        return None
+    return rates.program(planned.split.forward) + rates.program(planned.split.second)
 
 
 def _with_times(rows: list[Row], loss: Loss, policies: Sequence[Any]) -> list[Row]:

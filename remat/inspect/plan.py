@@ -12,6 +12,7 @@ from remat.errors import BudgetError, PlanError, RematError
 from remat.inspect.planned import Loss
 from remat.inspect.timeline import Timeline, timeline_of
 from remat.ir.ops import Checkpoint
+from remat.ir.program import Program
 from remat.planning.choice import Choice
 from remat.planning.frontier import Frontier
 from remat.policies.budget import Budget, Planned, known_frontier, planned
@@ -229,7 +230,9 @@ def _region(loss: Loss) -> tuple[Checkpoint, list[bool]]:
     """A loss as a region, and which of its inputs are differentiated."""
     program = trace_arguments(loss.fun, flatten_arguments(loss.fun, tuple(loss.leaves), {}))
     active = [i in loss.active for i in range(len(program.inputs))]
-    return Checkpoint(program, None, True, loss.function, derived=True), active
+    constants = [v for v, _ in program.constants]  # inputs of a region, after its own
+    closed = Program([*program.inputs, *constants], program.equations, program.outputs)
+    return Checkpoint(closed, None, True, loss.function, derived=True), [*active, *(False for _ in constants)]
 
 
 def load_plan(path: str | os.PathLike[str]) -> Planned:

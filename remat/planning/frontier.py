@@ -116,8 +116,7 @@ def regions_of(region: Checkpoint, structure: str, keys: Collection[str], text: 
 def frontier_of(region: Checkpoint, active: Sequence[bool], auxiliary: int = 0) -> Frontier:
     """The plans of a region that is differentiated with respect to its active inputs, for the current target.
 
-    **Raises** `UnknownCostError` for a primitive that remat has no rule for, `ReverseModeError` for a program that
-    cannot be run in reverse.
+    **Raises** `ReverseModeError` for a program that cannot be run in reverse.
     """
     rates = Rates.of(current_target())
     program = inline_all(region.program)

@@ -66,8 +66,7 @@ class Problem:
 def problem_of(linearized: Linearized, choices: Collection[Value], rates: Rates) -> Problem:
     """The graph of a program that is linearized as one region; `choices` are the values that a plan can keep.
 
-    **Raises** `UnknownCostError` for a primitive that remat has no rule for, `ReverseModeError` for a program that
-    cannot be run in reverse.
+    **Raises** `ReverseModeError` for a program that cannot be run in reverse.
     """
     mark_last_region(linearized)
     everything: dict[Value, Decision] = {v: SAVE for e in linearized.all_equations() for v in e.outputs}

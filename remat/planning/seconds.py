@@ -14,11 +14,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from remat.errors import UnknownCostError
 from remat.ir.costs import Cost, cost_of
 from remat.ir.ops import Cond, Scan
 from remat.ir.program import Equation, Program
 from remat.ir.traits import is_memory_bound, is_view_or_cast
-from remat.ir.types import element_count
+from remat.ir.types import element_count, size_in_bytes
 from remat.targets.target import Target
 
 CPU_FLOPS, CPU_BANDWIDTH = 1e11, 2e10
@@ -49,9 +50,8 @@ class Rates:
         return cls(target.bf16_flops or wide, wide, bandwidth, target.host_bandwidth or bandwidth / 8)
 
     def equation(self, equation: Equation) -> float:
-        """Seconds that an equation takes, with the programs in it.
-
-        **Raises** `UnknownCostError` for a primitive that remat has no rule for.
+        """Seconds that an equation takes, with the programs in it. One of whose operations nothing is known takes what
+        moving its operands and results takes.
         """
         op = equation.op
         if op.programs:
@@ -60,7 +60,10 @@ class Rates:
             return times * (max(inside) if isinstance(op, Cond) else sum(inside))
         if is_view_or_cast(op):
             return 0.0
-        cost = cost_of(equation)
+        try:
+            cost = cost_of(equation)
+        except UnknownCostError:
+            return sum(size_in_bytes(a.type) for a in (*equation.inputs, *equation.outputs)) / self.bandwidth
         if is_memory_bound(op):
             return (cost.flops + TRANSCENDENTAL * cost.transcendentals) / (self.wide * VECTOR_PART)
         is_narrow = all(np.dtype(v.type.dtype).itemsize <= 2 for v in equation.outputs if hasattr(v.type, "dtype"))

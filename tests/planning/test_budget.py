@@ -157,6 +157,25 @@ def test_budgets_are_of_a_peak_or_of_what_is_saved():
 # Plans as files.
 
 
+def test_arrays_that_the_function_closes_over(tmp_path):
+    """They are inputs of the region that a plan is for; the plan of the loss finds its values there."""
+    table = np.sin(np.arange(64.0 * 64, dtype=np.float32)).reshape(64, 64)
+
+    def closing(ws, x):
+        for w in ws:
+            x = jnp.sin(jnp.tanh(x @ w) @ table)
+        return x.sum()
+
+    plan = remat.plan(closing, W, X, budget=0.7, target="cpu")
+    assert plan.choice.structure != "none"
+    plan.save(tmp_path / "plan.json")
+    expected = jax.jit(jax.grad(closing))(W, X)
+    for policy in (plan.policy, remat.load_plan(tmp_path / "plan.json"), "budget:0.7"):
+        found = jax.jit(remat.grad(closing, policy=policy))(W, X)
+        jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=2e-4, atol=1e-5), found, expected)
+    assert remat.timeline(closing, W, X, policy=plan.policy, target="cpu").set_aside == plan.choice.peak_bytes
+
+
 def test_a_saved_plan_does_the_same(tmp_path):
     plan = remat.plan(layers, W, X, budget=150 * KIB, target="cpu")
     plan.save(tmp_path / "plan.json")

@@ -11,7 +11,7 @@ from property import properties
 from property.choices import Menu
 from property.generate import program_of
 from property.programs import Program
-from property.properties import POLICIES
+from property.properties import PLANS, POLICIES
 from property.shrink import shrink
 
 
@@ -30,6 +30,7 @@ PROPERTIES = {
     "transformed": Property(properties.check_transformed, Menu(statements=7).without_rules(), 3),
     "linearize": Property(properties.check_linearize, replace(Menu(), forward_mode=True), 1),
     "residuals": Property(properties.check_residuals, Menu(), 2),
+    "plans": Property(properties.check_derivatives, Menu(statements=9, loops=True), 2),
     "strategies": Property(properties.check_strategies, Menu(), 1),
 }
 
@@ -43,7 +44,8 @@ class Case:
 
     @classmethod
     def of(cls, name: str, seed: int) -> Case:
-        policy = POLICIES[int(np.random.default_rng([seed, 1]).integers(len(POLICIES)))]
+        texts = PLANS if name == "plans" else POLICIES
+        policy = texts[int(np.random.default_rng([seed, 1]).integers(len(texts)))]
         return cls(name, program_of(seed, PROPERTIES[name].menu), policy, seed)
 
     def run(self) -> None:

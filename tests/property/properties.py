@@ -50,6 +50,15 @@ POLICIES = (
 """Policies as text, as messages show them."""
 
 
+PLANS = (
+    *(f"any_plan({i})" for i in range(0, 60, 3)),
+    "'scan_segments:1'",
+    "'scan_segments:2'",
+    "'scan_segments:2:dots'",
+)
+"""Policies that arrange regions by themselves."""
+
+
 def policy_of(text: str) -> Any:
     return eval(text, dict(vars(vocabulary)))
 

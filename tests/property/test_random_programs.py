@@ -40,7 +40,15 @@ def _few_optimizations() -> Iterator[None]:
 LOOPS = tuple(dict.fromkeys((26, 253, 311, *range(28))))
 """The first of these find the faults of `test_planted_faults`."""
 
-COUNTS = {"derivatives": 28, "lowered": 8, "transformed": 5, "linearize": 8, "residuals": 12, "strategies": 8}
+COUNTS = {
+    "derivatives": 28,
+    "lowered": 8,
+    "transformed": 5,
+    "linearize": 8,
+    "residuals": 12,
+    "strategies": 8,
+    "plans": 24,
+}
 MANY = {
     "derivatives": 300,
     "loops": 300,
@@ -49,6 +57,7 @@ MANY = {
     "linearize": 60,
     "residuals": 60,
     "strategies": 40,
+    "plans": 150,
 }
 
 

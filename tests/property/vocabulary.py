@@ -6,7 +6,8 @@ The rules are not the true derivatives, so that differentiating the function in 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import jax
@@ -16,10 +17,32 @@ from jax import lax
 from jax.ad_checkpoint import checkpoint_name
 
 import remat
+from remat.ir.ops import Checkpoint
+from remat.ir.program import Program
+from remat.planning.frontier import regions_of
+from remat.policies.budget import Arranging, known_frontier
 
 __all__ = ["checkpoint_name", "jax", "jnp", "lax", "np", "remat"]
 
 Array = Any
+
+
+@dataclass(frozen=True)
+class AnyPlan(Arranging):
+    """One of all the plans that a budget is met from, whatever it takes."""
+
+    number: int
+
+    def regions_of(self, op: Checkpoint, active: Sequence[bool]) -> Program:
+        tried = known_frontier(op, active).tried
+        chosen = tried[self.number % len(tried)]
+        return regions_of(op, chosen.structure, [v.key for v in chosen.kept], str(self))
+
+    def __str__(self) -> str:
+        return f"any_plan({self.number})"
+
+
+any_plan = AnyPlan
 
 
 def loss(*values: Array) -> Array:
