@@ -40,7 +40,7 @@ class ScanSegments(Arranging):
         return f"scan_segments:{self.count}" + ("" if inner == "nothing" else f":{inner}")
 
 
-def scan_segments(count: int, policy: Any = "nothing") -> ScanSegments:
+def scan_segments(count: Any, policy: Any = "nothing") -> ScanSegments:
     """Run each loop in `count` segments, of which only the first carries are kept: about `count + length / count` of
     them are alive at a time, at one more forward pass through the loop.
 

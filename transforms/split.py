@@ -78,7 +78,9 @@ def split(linearized: Linearized, decisions: dict[Value, Decision], backward: bo
     outputs: list[Any] = [*linearized.outputs, *stored]
     first = prune(forward_equations(level), outputs)
     if backward:
-        kinds = {level.residuals[v]: d.destination for v, d in level.kept.items() if isinstance(d, Offload)}
+        kinds: dict[Atom, str] = {
+            level.residuals[v]: d.destination for v, d in level.kept.items() if isinstance(d, Offload)
+        }
         first, then = place_stores(first, outputs), place_fetches(then, arguments, kinds)
     forward = Program(linearized.inputs, first, outputs, linearized.constants)
     second = Program([*stored, *arguments], then, found)
