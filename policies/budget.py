@@ -16,8 +16,9 @@ from remat.ir.ops import Checkpoint
 from remat.ir.program import Program, Value
 from remat.ir.rewrite import inline_all
 from remat.ir.types import short_text
+from remat.planning.apply import regions_of
 from remat.planning.choice import Choice
-from remat.planning.frontier import Frontier, frontier_of, regions_of
+from remat.planning.frontier import Frontier, frontier_of
 from remat.planning.structures import STRUCTURES
 from remat.policies.algebra import Combinable
 from remat.policies.parse import WITH_ARGUMENT, WORDS, Reader

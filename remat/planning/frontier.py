@@ -2,17 +2,16 @@
 
 For some numbers of bytes the best set of values to keep is found (`kept_set`), and set into each way of cutting the
 program into regions (`structures`). Each such plan is differentiated and simulated as it would run. A budget takes the
-fastest plan whose peak is within it: so a larger one never is slower, and never gets a plan with a lower peak than it
-could have had, whatever the solver did.
+fastest plan whose peak is within it, from one list: so a larger budget is never slower, whatever the solver did.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from remat.decisions import RECOMPUTE, SAVE, Decision, RegionView
+from remat.decisions import RECOMPUTE
 from remat.ir.keys import Mark, program_digests, program_keys
 from remat.ir.linearized import Linearized
 from remat.ir.ops import Checkpoint, Name
@@ -20,12 +19,12 @@ from remat.ir.program import Equation, Program, Value
 from remat.ir.rewrite import inline_all
 from remat.ir.traits import is_batched_product, is_product
 from remat.ir.types import short_text, size_in_bytes
+from remat.planning.apply import regions_of
 from remat.planning.choice import Choice, KeptValue
 from remat.planning.kept_set import KeptSets
-from remat.planning.naming import with_marks
 from remat.planning.problem import Problem, problem_of
 from remat.planning.seconds import Rates
-from remat.planning.structures import STRUCTURES, structures_for
+from remat.planning.structures import structures_for
 from remat.simulate.live_bytes import simulate_split
 from remat.targets.current import current_target
 from remat.transforms.decide import decide
@@ -45,13 +44,13 @@ class Frontier:
     **Attributes**
 
     - `choices`: the plans. `tried`: all that were looked at.
-    - `solver`: for bounds.
+    - `base_seconds`: of the program without any region. `solver`: for bounds.
     """
 
     choices: tuple[Choice, ...]
     tried: tuple[Choice, ...]
+    base_seconds: float
     solver: KeptSets = field(repr=False)
-    base_seconds: float = 0.0
 
     @property
     def without(self) -> Choice:
@@ -83,36 +82,6 @@ class Frontier:
         return self.base_seconds + self.solver.bound(limit)
 
 
-@dataclass(frozen=True)
-class KeptMarks:
-    """The policy of a plan: what is marked with one of these keys is kept."""
-
-    keys: frozenset[str]
-    text: str = "plan"
-
-    def decide(self, view: RegionView) -> dict[Value, Decision]:
-        return {e.outputs[0]: SAVE for e in view.equations if isinstance(e.op, Name) and _is_marked(e.op, self.keys)}
-
-    def __str__(self) -> str:
-        return self.text
-
-
-def _is_marked(op: Name, keys: Collection[str]) -> bool:
-    return isinstance(op.tag, Mark) and op.tag in keys
-
-
-def regions_of(region: Checkpoint, structure: str, keys: Collection[str], text: str) -> Program:
-    """The program of a region with the regions of a plan in its place."""
-    program = inline_all(region.program)
-    if structure == "none":
-        return program
-    wanted = frozenset(keys)
-    known = program_keys(program)
-    marked = with_marks(program, {v: key for v, key in known.items() if key in wanted})
-    made = Checkpoint(marked, KeptMarks(wanted, text), region.prevent_cse, region.function, derived=True)
-    return STRUCTURES[structure](made)
-
-
 def frontier_of(region: Checkpoint, active: Sequence[bool], auxiliary: int = 0) -> Frontier:
     """The plans of a region that is differentiated with respect to its active inputs, for the current target.
 
@@ -135,7 +104,7 @@ def frontier_of(region: Checkpoint, active: Sequence[bool], auxiliary: int = 0) 
     every = frozenset(v.key for kept in sets for v in kept)
     for structure in structures_for(program):
         tried += trial.each(structure, every, sets)
-    return Frontier(_front(tried), tuple(tried), solver, tried[0].seconds)
+    return Frontier(_front(tried), tuple(tried), tried[0].seconds, solver)
 
 
 def _linearized(

@@ -19,7 +19,7 @@ from jax.ad_checkpoint import checkpoint_name
 import remat
 from remat.ir.ops import Checkpoint
 from remat.ir.program import Program
-from remat.planning.frontier import regions_of
+from remat.planning.apply import regions_of
 from remat.policies.budget import Arranging, known_frontier
 
 __all__ = ["checkpoint_name", "jax", "jnp", "lax", "np", "remat"]
