@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from remat.decisions import Decision, RegionView
-from remat.errors import ArgumentError, BudgetError, PlanError, PolicyError, PolicyTypeError
+from remat.errors import ArgumentError, BudgetError, PlanError, PolicyError, PolicyTypeError, ReverseModeError
 from remat.ir.keys import program_digests, program_keys
 from remat.ir.ops import Checkpoint
 from remat.ir.program import Program, Value
@@ -100,7 +100,10 @@ class Budget(Arranging):
     def regions_of(self, op: Checkpoint, active: Sequence[bool]) -> Program:
         """**Raises** `BudgetError` if no plan is within the budget, with the smallest that one is."""
         with use_target_if_chosen(self.target):
-            chosen = self.choose(op, active)
+            try:
+                chosen = self.choose(op, active)
+            except ReverseModeError:  # nothing is kept for tangents, and a gradient raises by itself
+                return inline_all(op.program)
             return regions_of(op, chosen.structure, [v.key for v in chosen.kept], str(self))
 
     def choose(self, op: Checkpoint, active: Sequence[bool]) -> Choice:

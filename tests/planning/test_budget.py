@@ -154,6 +154,31 @@ def test_budgets_are_of_a_peak_or_of_what_is_saved():
         policies.budget("1GiB", of="time")
 
 
+def test_tangents_of_what_cannot_be_run_in_reverse():
+    def until(x):
+        return jax.lax.while_loop(lambda c: c[0] < 5, lambda c: (c[0] + 1, jnp.sin(c[1])), (0, x))[1].sum()
+
+    _, tangent = jax.jvp(remat.checkpoint(until, policy="budget:0.5"), (X,), (X,))
+    np.testing.assert_allclose(tangent, jax.jvp(until, (X,), (X,))[1], rtol=1e-5)
+    with pytest.raises(ValueError, match=r"[Rr]everse"):
+        jax.grad(remat.checkpoint(until, policy="budget:0.5"))(X)
+
+
+def test_second_derivatives_and_vmap():
+    w = W[0][:8, :8]
+    policy = policies.budget(0.9, target="cpu")
+
+    def loss(x):
+        for _ in range(4):
+            x = jnp.sin(jnp.tanh(x @ w))
+        return x.sum()
+
+    region, x = remat.checkpoint(loss, policy=policy), X[0, :8]
+    np.testing.assert_allclose(jax.hessian(region)(x), jax.hessian(loss)(x), rtol=1e-4, atol=1e-6)
+    xs = X[:3, :8]
+    np.testing.assert_allclose(jax.vmap(jax.grad(region))(xs), jax.vmap(jax.grad(loss))(xs), rtol=1e-5, atol=1e-7)
+
+
 # Plans as files.
 
 
