@@ -122,9 +122,9 @@ class Plan:
         """The plan to compile next; None if the one at hand is as good."""
         factor = compiled / max(choice.peak_bytes, 1)
         found = self._frontier.within(int(EXACT * self.budget_bytes / factor))
-        if compiled <= EXACT * self.budget_bytes and (found is None or found.seconds > FASTER * choice.seconds):
-            return None
-        return found
+        if compiled > EXACT * self.budget_bytes:
+            return found or self._frontier.smallest
+        return None if found is None or found.seconds > FASTER * choice.seconds else found
 
     def to_json(self) -> str:
         """The plan as a file has it, with sizes as plain integers."""

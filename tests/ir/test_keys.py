@@ -48,7 +48,8 @@ def test_keys_are_unique_and_say_where():
     keys = keys_of(fun, jnp.stack(WEIGHTS), X)
     assert len(keys.values) == len(keys.of)
     assert {"attention/dot_general#0", "attention/name[out]#0", "attention/jit(silu)/logistic#0"} <= keys.values.keys()
-    assert {"scan#0/dot_general#0", "scan#0/tanh#0~one_minus_square"} <= keys.values.keys()
+    assert "scan#0/dot_general#0" in keys.values
+    assert any(key.startswith("scan#0/tanh#0~") for key in keys.values)
     assert {"argument ws", "argument x"} <= keys.values.keys()
 
 

@@ -83,6 +83,7 @@ def test_a_long_loop_is_cut_into_segments():
     assert flops[1].recomputed_flops <= flops[0].dot_flops  # each iteration is computed three times at most
 
 
+@pytest.mark.skipif(jax.__version_info__ < (0, 12), reason="older compilers do not order by barriers")
 def test_compiled_programs_are_within_budgets():
     for limit in (130 * KIB, 160 * KIB):
         plan = remat.plan(layers, W, X, budget=limit, target="cpu").verify()
@@ -266,6 +267,7 @@ def test_texts_fit_80_columns():
         assert max(map(len, text.splitlines())) <= 80
 
 
+@pytest.mark.skipif(jax.__version_info__ < (0, 12), reason="older compilers do not order by barriers")
 def test_verify_corrects_in_both_directions(monkeypatch):
     """Whatever factor lies between simulated and compiled bytes, the fastest plan within the budget is found."""
     import remat.inspect.plan as module
@@ -291,6 +293,7 @@ def test_verify_corrects_in_both_directions(monkeypatch):
         assert found.corrections >= 1
 
 
+@pytest.mark.skipif(jax.__version_info__ < (0, 12), reason="older compilers do not order by barriers")
 def test_a_refused_plan_is_replaced(monkeypatch):
     """Where the compiler says how much too large a program is, a smaller plan follows."""
     import dataclasses
