@@ -102,11 +102,11 @@ class Plan:
         """
         tried: list[Plan] = []
         choice: Choice | None = self.choice
-        while choice is not None and len(tried) <= CORRECTIONS and choice not in [p.choice for p in tried]:
+        while choice is not None and len(tried) <= CORRECTIONS:
             found = replace(self, choice=choice)
             taken = measure(self._loss.gradient(found.policy), *self._loss.leaves, target=self.target)
             tried.append(replace(found, compiled=taken, corrections=len(tried)))
-            choice = None if self.of == "saved" else self._corrected(choice, _bytes_of(taken))
+            choice = None if self.of == "saved" else self._corrected(_bytes_of(taken), [p.choice for p in tried])
         for limit in (EXACT, CLOSE):
             fits = [p for p in tried if p.compiled_bytes is not None]
             within = [p for p in fits if self.of == "saved" or (p.compiled_bytes or 0) <= limit * self.budget_bytes]
@@ -118,13 +118,14 @@ class Plan:
             f"smallest took {least}. Give at least that."
         )
 
-    def _corrected(self, choice: Choice, compiled: int) -> Choice | None:
-        """The plan to compile next; None if the one at hand is as good."""
-        factor = compiled / max(choice.peak_bytes, 1)
-        found = self._frontier.within(int(EXACT * self.budget_bytes / factor))
-        if compiled > EXACT * self.budget_bytes:
-            return found or self._frontier.smallest
-        return None if found is None or found.seconds > FASTER * choice.seconds else found
+    def _corrected(self, compiled: int, tried: Sequence[Choice]) -> Choice | None:
+        """The plan to compile next, the last of those tried having taken so much; None if there is no better one."""
+        last, frontier = tried[-1], self._frontier
+        found = frontier.within(int(EXACT * self.budget_bytes * max(last.peak_bytes, 1) / compiled))
+        if compiled <= EXACT * self.budget_bytes:
+            return None if found is None or found in tried or found.seconds > FASTER * last.seconds else found
+        smaller = [found, frontier.smallest, frontier.barest]
+        return next((c for c in smaller if c is not None and c not in tried), None)
 
     def to_json(self) -> str:
         """The plan as a file has it, with sizes as plain integers."""

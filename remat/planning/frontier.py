@@ -62,6 +62,12 @@ class Frontier:
         """The plan with the lowest peak."""
         return self.choices[-1]
 
+    @property
+    def barest(self) -> Choice:
+        """The plan with the lowest peak of those that keep no value but boundaries and carries."""
+        bare = [c for c in self.tried if not c.kept and c.structure != "none"]
+        return min(bare, key=lambda c: (c.peak_bytes, c.seconds), default=self.smallest)
+
     def within(self, limit: int) -> Choice | None:
         """The fastest plan whose peak is at most `limit`; None if there is none."""
         return next((c for c in self.choices if c.peak_bytes <= limit), None)
