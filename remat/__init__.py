@@ -34,10 +34,10 @@ from remat.inspect.comparison import Comparison as Comparison
 from remat.inspect.comparison import compare as compare
 from remat.inspect.explanation import Explanation as Explanation
 from remat.inspect.explanation import explain as explain
-from remat.inspect.plan import Pareto as Pareto
+from remat.inspect.pareto import Pareto as Pareto
+from remat.inspect.pareto import pareto as pareto
 from remat.inspect.plan import Plan as Plan
 from remat.inspect.plan import load_plan as load_plan
-from remat.inspect.plan import pareto as pareto
 from remat.inspect.plan import plan as plan
 from remat.inspect.requirements import Requirements as Requirements
 from remat.inspect.requirements import requirements as requirements

@@ -6,7 +6,7 @@ import click
 
 from remat.cli.example import load_example, use_the_cpu
 from remat.cli.parameters import TargetText
-from remat.inspect.plan import pareto
+from remat.inspect.pareto import pareto
 from remat.inspect.plan import plan as plan_function
 from remat.targets.target import Target
 

@@ -215,7 +215,7 @@ def plan(
     chosen = as_target(target)
     loss = Loss.of("remat.plan", fun, args, kwargs, argnums)
     with made_for(chosen):
-        region, active = _region(loss)
+        region, active = region_of(loss)
         wanted = Budget(None) if budget == "auto" else budget_policy(budget, of)
         frontier = known_frontier(region, active)
         limit = wanted.bytes_for(region, frontier)
@@ -227,7 +227,7 @@ def plan(
         )  # fmt: skip
 
 
-def _region(loss: Loss) -> tuple[Checkpoint, list[bool]]:
+def region_of(loss: Loss) -> tuple[Checkpoint, list[bool]]:
     """A loss as a region, and which of its inputs are differentiated."""
     program = trace_arguments(loss.fun, flatten_arguments(loss.fun, tuple(loss.leaves), {}))
     active = [i in loss.active for i in range(len(program.inputs))]
@@ -271,71 +271,3 @@ def load_plan(path: str | os.PathLike[str]) -> Planned:
         return planned(data["structure"], kept, f"plan {os.path.basename(os.fspath(path))}")
     except (KeyError, TypeError) as error:
         raise PlanError(f"{os.fspath(path)} is a plan without {error}. Make it again with Plan.save.") from None
-
-
-@dataclass(frozen=True, eq=False)
-class Pareto(Sequence[Choice]):
-    """The plans of a loss that are worth having, the fastest first, each with a lower peak than those before.
-
-    **Attributes**
-
-    - `function`, `target`: what is differentiated, and for which compiler. `tried`: all plans that were looked at.
-    """
-
-    function: str
-    target: str
-    choices: tuple[Choice, ...]
-    tried: tuple[Choice, ...]
-
-    def __getitem__(self, index: Any) -> Any:
-        return self.choices[index]
-
-    def __len__(self) -> int:
-        return len(self.choices)
-
-    def plot(self, path: str) -> None:
-        """Draw peak bytes against time into a file (`.svg`, `.png`, `.pdf`). Needs matplotlib."""
-        from remat.report.plot import plot_pareto
-
-        plot_pareto(self, path)
-
-    def to_json(self) -> str:
-        """The same as JSON, with sizes as plain integers."""
-        rows = [{**asdict(c), "front": c in self.choices} for c in self.tried]
-        data = {"schema": "remat.pareto/1", "function": self.function, "target": self.target, "rows": rows}
-        return json.dumps(data, indent=1)
-
-    def __str__(self) -> str:
-        from remat.report.plan import pareto_text
-
-        return pareto_text(self)
-
-
-def pareto(
-    fun: Callable[..., Any],
-    /,
-    *args: Any,
-    target: Target | str | None = None,
-    argnums: int | Sequence[int] = 0,
-    **kwargs: Any,
-) -> Pareto:
-    """The plans that `remat.plan` chooses from: peak bytes against seconds.
-
-    **Arguments**, **raises**: as for `remat.plan`.
-
-    **Returns** a `Pareto` sequence, which prints as a table.
-
-    >>> import jax.numpy as jnp, remat
-    >>> def loss(ws, x):
-    ...     for w in ws:
-    ...         x = jnp.sin(jnp.tanh(x @ w))
-    ...     return x.sum()
-    >>> front = remat.pareto(loss, [jnp.ones((64, 64))] * 6, jnp.ones((64, 64)), target="cpu")
-    >>> all(a.peak_bytes > b.peak_bytes and a.seconds < b.seconds for a, b in zip(front, front[1:]))
-    True
-    """
-    chosen = as_target(target)
-    loss = Loss.of("remat.pareto", fun, args, kwargs, argnums)
-    with made_for(chosen):
-        frontier = known_frontier(*_region(loss))
-    return Pareto(loss.function, str(chosen), frontier.choices, frontier.tried)

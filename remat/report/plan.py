@@ -10,7 +10,8 @@ from remat.report.width import WIDTH, wrapped
 from remat.units import bytes_text
 
 if TYPE_CHECKING:
-    from remat.inspect.plan import Pareto, Plan
+    from remat.inspect.pareto import Pareto
+    from remat.inspect.plan import Plan
     from remat.planning.choice import Choice, KeptValue
 
 STRUCTURES = {

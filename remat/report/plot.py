@@ -10,7 +10,7 @@ from remat.units import bytes_text
 
 if TYPE_CHECKING:
     from remat.inspect.comparison import Comparison
-    from remat.inspect.plan import Pareto
+    from remat.inspect.pareto import Pareto
 
 FRONT, OTHER = "#0b6e99", "#9a9a9a"
 
