@@ -117,7 +117,8 @@ class Overview:
 
 
 RESIDUAL_COLUMNS = (
-    "key", "value", "type", "times", "bytes", "total_bytes", "is_new", "memory", "scope", "reason", "needed_by", "place",
+    "key", "value", "type", "times", "bytes", "total_bytes", "is_new", "memory", "scope", "reason", "needed_by",
+    "place",
 )  # fmt: skip
 
 
@@ -134,14 +135,14 @@ def _residual_row(residual: Residual, key: str, name: str, texts: TextTable) -> 
 
 
 def _plan_rows(plans: Pareto) -> list[dict[str, Any]]:
-    front = set(map(id, plans.choices))
+    front = set(plans.choices)
     return [
         {
             "structure": c.structure,
             "kept_bytes": c.kept_bytes,
             "peak_bytes": c.peak_bytes,
             "seconds": c.seconds,
-            "front": id(c) in front,
+            "front": c in front,
         }
         for c in plans.tried
     ]

@@ -83,7 +83,7 @@ def timeline_data(timeline: Timeline, texts: TextTable) -> dict[str, Any]:
 
 def _sample_data(sample: Sample, texts: TextTable) -> dict[str, Any]:
     step, shown, rest = sample.step, sample.inside[:INSIDE], sample.inside[INSIDE:]
-    data = {
+    data: dict[str, Any] = {
         "first": sample.first,
         "last": sample.last,
         "bytes": sample.bytes,

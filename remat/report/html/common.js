@@ -41,12 +41,16 @@ function percent(part, whole) {
   return whole ? `${((100 * part) / whole).toFixed(1)} %` : "";
 }
 
-// Round sizes from 0 to at least the largest, about so many.
-function byteTicks(largest, wanted) {
+function percentOf(part, whole) {
+  return element("span", { class: "percent" }, percent(part, whole));
+}
+
+// Round sizes from at most the least to at least the largest, about so many.
+function byteTicks(least, largest, wanted) {
   let step = 1;
-  while (step * wanted < largest) step *= 2;
-  const ticks = [];
-  for (let at = 0; at < largest + step; at += step) ticks.push(at);
+  while (step * wanted < largest - least) step *= 2;
+  const ticks = [Math.floor(least / step) * step];
+  while (ticks[ticks.length - 1] < largest) ticks.push(ticks[ticks.length - 1] + step);
   return ticks;
 }
 
@@ -54,10 +58,31 @@ function tickText(count) {
   return bytesText(count).replace(".0 ", " ");
 }
 
-// A table whose cells carry the titles of their columns, which narrow screens show in place of the head.
-// Columns: {title, number: whether it is right-aligned, hidden: whether a narrow screen leaves its title out}.
+// A table that scrolls by itself where it is too wide.
+function tableBox(attributes, ...children) {
+  return element("div", { class: "table-box" }, element("table", attributes, ...children));
+}
+
+// A cell with the title of its column, which narrow screens show beside it in place of the head.
 function tableCell(column, ...children) {
   return element("td", { class: column.number ? "number" : null, "data-title": column.title }, element("div", { class: "cell" }, ...children));
+}
+
+// A text that may break after each of these characters.
+function breakable(text, after) {
+  const parts = text.split(after);
+  return parts.flatMap((part, i) => (i < parts.length - 1 ? [part + after, element("wbr")] : [part]));
+}
+
+// A type, which breaks between its dimensions where it has to.
+function typeCode(type) {
+  return element("code", { class: "whole" }, ...breakable(type, ","));
+}
+
+// A place in the code: its file and line stay together, the function may go below.
+function placeText(place) {
+  const [line, ...rest] = place.split(" (");
+  return rest.length ? element("span", { class: "place" }, element("span", {}, line), ` (${rest.join(" (")}`) : place;
 }
 
 function bar(part, whole, kind) {

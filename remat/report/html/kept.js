@@ -43,7 +43,7 @@ function buildKept() {
   keptParts.body = element("tbody");
   keptParts.foot = element("tfoot");
   keptParts.more = element("p", { class: "more", "aria-live": "polite" });
-  const table = element("table", { class: "cards", id: "kept-table" }, element("thead", {}, keptParts.head), keptParts.body, keptParts.foot);
+  const table = tableBox({ class: "cards", id: "kept-table" }, element("thead", {}, keptParts.head), keptParts.body, keptParts.foot);
   document.getElementById("kept-body").replaceChildren(controls, table, keptParts.more);
   drawKept();
 }
@@ -111,16 +111,16 @@ function groupedBy(rows, of) {
 }
 
 function keptRow(r) {
-  const share = r.is_new ? [bar(r.total_bytes, data.totals.kept_bytes, "kept"), percent(r.total_bytes, data.totals.kept_bytes)] : ["held"];
+  const share = r.is_new ? [bar(r.total_bytes, data.totals.kept_bytes, "kept"), percentOf(r.total_bytes, data.totals.kept_bytes)] : ["held"];
   const memory = r.memory === "device" ? null : element("span", { class: "tag" }, r.memory);
   const cells = [
-    [valueButton(r.value), " ", element("span", { class: "key" }, r.key), memory],
-    [element("code", {}, r.type)],
+    [valueButton(r.value), " ", element("span", { class: "key" }, ...breakable(r.key, "/")), memory],
+    [typeCode(r.type)],
     [r.times > 1 ? r.times.toLocaleString("en") : "1"],
     [bytesText(r.total_bytes)],
     share,
     [r.reason, r.needed_by ? element("span", { class: "quiet" }, ` · read by ${r.needed_by}`) : null],
-    [r.place],
+    [placeText(r.place)],
   ];
   const row = cells.map((cell, i) => tableCell(KEPT_COLUMNS[i], ...cell));
   return element("tr", { class: r.is_new ? null : "held" }, ...row);

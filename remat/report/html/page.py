@@ -129,12 +129,12 @@ def _total(key: str, title: str, size: int | None, how: str) -> str:
 def _findings(findings: Sequence[Finding]) -> str:
     if not findings:
         return "<p>There is nothing to warn of under any of the policies compared.</p>"
-    items = [
-        f'<li class="{html.escape(f.kind)}"><strong>{html.escape(f.kind)}</strong> <code>{html.escape(f.policy)}</code> '
-        f"{html.escape(f.text)}</li>"
-        for f in findings
-    ]
-    return f"<ul>{''.join(items)}</ul>"
+    return f"<ul>{''.join(map(_finding, findings))}</ul>"
+
+
+def _finding(finding: Finding) -> str:
+    kind, policy, text = map(html.escape, (finding.kind, finding.policy, finding.text))
+    return f'<li class="{kind}"><strong>{kind}</strong> <code>{policy}</code> {text}</li>'
 
 
 def _figures(found: Overview) -> str:

@@ -42,7 +42,7 @@ function policyName(row) {
 function policyTable() {
   const head = POLICY_COLUMNS.map((c) => element("th", { scope: "col", class: c.number ? "number" : null }, c.title));
   const body = policyRows.map((row) => element("tr", { class: row === policyRows[0] ? "this" : null }, ...POLICY_COLUMNS.map((c) => tableCell(c, ...c.of(row)))));
-  return element("table", { class: "cards", id: "policy-table" }, element("thead", {}, element("tr", {}, ...head)), element("tbody", {}, ...body));
+  return tableBox({ class: "cards", id: "policy-table" }, element("thead", {}, element("tr", {}, ...head)), element("tbody", {}, ...body));
 }
 
 // The points of the plot: {bytes, time (the least is 1), label, kind, front, about}.
@@ -63,11 +63,13 @@ function drawPlot(box, caption, points) {
   const width = box.clientWidth;
   const height = width < 560 ? 280 : 340;
   const frame = { left: 58, right: width - 20, top: 16, bottom: height - 44 };
-  const xTicks = byteTicks(Math.max(...points.map((p) => p.bytes), data.budget_bytes || 0), width < 560 ? 3 : 6);
+  const sizes = points.map((p) => p.bytes).concat(data.budget_bytes || []);
+  const xTicks = byteTicks(0.96 * Math.min(...sizes), 1.02 * Math.max(...sizes), width < 560 ? 3 : 8);
+  const [lowest, largest] = [xTicks[0], xTicks[xTicks.length - 1]];
   const most = Math.max(...points.map((p) => p.time));
   const gap = [0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 50, 100].find((g) => (most - 1) / g <= 5) || most;
   const highest = 1 + gap * Math.max(1, Math.ceil((most - 1) / gap + 0.2));
-  const x = (bytes) => frame.left + ((frame.right - frame.left) * bytes) / xTicks[xTicks.length - 1];
+  const x = (bytes) => frame.left + ((frame.right - frame.left) * (bytes - lowest)) / (largest - lowest);
   const y = (time) => frame.bottom - 8 - ((frame.bottom - frame.top - 8) * (time - 1)) / (highest - 1);
   const yTicks = Array.from({ length: Math.round((highest - 1) / gap) + 1 }, (_, i) => 1 + i * gap);
   const picture = drawn(
@@ -105,13 +107,13 @@ function pointMark(p, x, y, caption) {
   );
 }
 
-// Names beside points, where there is room: a name covers no other one and no other policy's point.
+// Names beside points, where there is room: a name covers no other one and no point.
 function labels(policies, points, x, y, frame) {
-  const taken = policies.map((p) => ({ left: x(p.bytes) - 6, right: x(p.bytes) + 6, top: y(p.time) - 6, bottom: y(p.time) + 6 }));
+  const taken = points.map((p) => ({ left: x(p.bytes) - 5, right: x(p.bytes) + 5, top: y(p.time) - 5, bottom: y(p.time) + 5 }));
   return policies.map((p) => {
     const name = p.label.length > 24 ? `${p.label.slice(0, 23)}…` : p.label;
     const [w, h, px, py] = [name.length * 6.8, 14, x(p.bytes), y(p.time)];
-    const places = [[px + 10, py - 7], [px - 10 - w, py - 7], [px - w / 2, py - 24], [px - w / 2, py + 10], [px + 8, py - 24], [px - 8 - w, py - 24], [px + 8, py + 8]];
+    const places = [[px + 10, py - 7], [px - 10 - w, py - 7], [px - w / 2, py - 24], [px - w / 2, py + 10], [px + 8, py - 24], [px - 8 - w, py - 24], [px + 8, py + 8], [px + 14, py - 40], [px - 14 - w, py - 40], [px + 14, py + 24], [px - 14 - w, py + 24]];
     const boxes = places.map(([left, top]) => ({ left, right: left + w, top, bottom: top + h }));
     const free = boxes.find((b) => b.left >= frame.left && b.right <= frame.right + 16 && b.top >= 0 && b.bottom <= frame.bottom && !taken.some((t) => t.left < b.right && b.left < t.right && t.top < b.bottom && b.top < t.bottom));
     if (!free) return null;

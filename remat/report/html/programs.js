@@ -64,7 +64,7 @@ function lineRow(side, index) {
   const defined = outputs.flatMap(([name, type], i) => [i ? ", " : "", valueSpan(name), element("span", { class: "type" }, `: ${textOf(type)}`)]);
   const read = inputs.flatMap((name) => [" ", valueSpan(name)]);
   const isEquation = outputs.length > 0 && textOf(text) !== "constant";
-  const content = title ? [textOf(text), "(", ...defined, ")"] : isEquation ? [...defined, " = ", textOf(text), ...read] : [textOf(text), " ", ...defined, ...read];
+  const content = title ? [textOf(text), "(", ...defined, ")"] : isEquation ? [...defined, " = ", textOf(text), ...read] : [textOf(text), outputs.length ? " " : "", ...defined, ...read];
   const about = [bytes ? bytesText(bytes) : "", textOf(place)].filter(Boolean).join(", ");
   return element(
     "div",

@@ -24,7 +24,7 @@ function drawTimeline() {
   const height = width < 560 ? 220 : 280;
   const frame = { left: 66, right: width - 14, top: 34, bottom: height - 30 };
   const limit = data.budget_bytes && data.budget_bytes < 2 * timeline.peak_bytes ? data.budget_bytes : null;
-  const ticks = byteTicks(Math.max(timeline.peak_bytes, limit || 0, 1), 4);
+  const ticks = byteTicks(0, Math.max(timeline.peak_bytes, limit || 0, 1), 4);
   const highest = ticks[ticks.length - 1];
   chart.x = (step) => frame.left + ((frame.right - frame.left) * step) / Math.max(1, timeline.steps);
   chart.y = (bytes) => frame.bottom - ((frame.bottom - frame.top) * bytes) / highest;
@@ -39,8 +39,8 @@ function drawTimeline() {
     ...passes(frame),
     ...stepNumbers(frame),
     limit === null ? null : limitLine(limit, frame),
-    peakMark(frame),
     chart.cursor,
+    peakMark(frame),
   );
   chart.box.replaceChildren(picture);
   drawCursor();
@@ -183,19 +183,19 @@ function stepHead(sample, count) {
 function aliveTable(rows, sample) {
   const head = ALIVE_COLUMNS.map((c) => element("th", { scope: "col", class: c.number ? "number" : null }, c.title));
   const body = rows.map(([bytes, since, until, times, what, type, made, operation, place]) => {
-    const name = textOf(what) === textOf(operation) ? "" : ` by ${textOf(operation)}`;
+    const by = textOf(what).startsWith("'") ? ` by ${textOf(operation)}` : "";
     const cells = [
       [bytesText(bytes)],
-      [bar(bytes, sample.bytes, textOf(made)), percent(bytes, sample.bytes)],
-      [element("code", {}, textOf(what)), times > 1 ? ` × ${times} in loops` : name],
-      [element("code", {}, textOf(type))],
+      [bar(bytes, sample.bytes, textOf(made)), percentOf(bytes, sample.bytes)],
+      [element("code", {}, textOf(what)), times > 1 ? ` × ${times} in loops` : by],
+      [typeCode(textOf(type))],
       [element("span", { class: `tag ${textOf(made)}-tag` }, textOf(made))],
       [`${since}–${until}`],
-      [textOf(place)],
+      [placeText(textOf(place))],
     ];
     return element("tr", {}, ...cells.map((cell, i) => tableCell(ALIVE_COLUMNS[i], ...cell)));
   });
-  return element("table", { class: "cards alive" }, element("thead", {}, element("tr", {}, ...head)), element("tbody", {}, ...body));
+  return tableBox({ class: "cards alive" }, element("thead", {}, element("tr", {}, ...head)), element("tbody", {}, ...body));
 }
 
 function chooseAt(event) {
