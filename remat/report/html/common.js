@@ -54,8 +54,11 @@ function byteTicks(least, largest, wanted) {
   return ticks;
 }
 
+// A size on an axis: exact where two more digits make it so.
 function tickText(count) {
-  return bytesText(count).replace(".0 ", " ");
+  const [, unit] = bytesText(count).split(" ");
+  const size = count / 1024 ** ["B", "KiB", "MiB", "GiB", "TiB", "PiB"].indexOf(unit);
+  return `${Number(size.toFixed(2))} ${unit}`;
 }
 
 // A table that scrolls by itself where it is too wide.

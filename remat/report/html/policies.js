@@ -62,7 +62,7 @@ function pointsOf() {
 function drawPlot(box, caption, points) {
   const width = box.clientWidth;
   const height = width < 560 ? 280 : 340;
-  const frame = { left: 58, right: width - 20, top: 16, bottom: height - 44 };
+  const frame = { left: 58, right: width - 24, top: 16, bottom: height - 44 };
   const sizes = points.map((p) => p.bytes).concat(data.budget_bytes || []);
   const xTicks = byteTicks(0.96 * Math.min(...sizes), 1.02 * Math.max(...sizes), width < 560 ? 3 : 8);
   const [lowest, largest] = [xTicks[0], xTicks[xTicks.length - 1]];
@@ -76,7 +76,7 @@ function drawPlot(box, caption, points) {
     "svg",
     { width, height, viewBox: `0 0 ${width} ${height}`, role: "group", "aria-label": "Bytes against predicted time" },
     ...yTicks.map((t) => drawn("g", { class: "axis" }, drawn("line", { x1: frame.left, x2: frame.right, y1: y(t), y2: y(t) }), drawn("text", { x: frame.left - 8, y: y(t) + 4, "text-anchor": "end" }, `× ${t.toFixed(gap < 0.1 ? 2 : 1)}`))),
-    ...xTicks.map((t) => drawn("text", { class: "step-number", x: x(t), y: frame.bottom + 18, "text-anchor": "middle" }, tickText(t))),
+    ...xTicks.map((t) => drawn("text", { class: "step-number", x: x(t), y: frame.bottom + 18, "text-anchor": t === largest ? "end" : "middle" }, tickText(t))),
     drawn("text", { class: "axis-title", x: (frame.left + frame.right) / 2, y: height - 6, "text-anchor": "middle" }, data.measured ? "results and temporaries, policies measured, plans simulated" : "simulated peak besides arguments"),
     data.budget_bytes ? budgetLine(x(data.budget_bytes), frame) : null,
     ...["plan", "policy"].map((kind) => frontLine(points.filter((p) => p.kind === kind && p.front), kind, x, y)),
@@ -125,7 +125,7 @@ function labels(policies, points, x, y, frame) {
 function buildPolicies() {
   const time = Number.isFinite(leastSeconds) ? "Predicted time is by the target's peak rates, as a multiple of the least. " : "Times are not known: an operation's cost is not. ";
   const how = data.measured ? "Bytes called measured are of compiled programs; peaks are simulated." : "Bytes are predicted, peaks simulated; nothing was measured.";
-  document.getElementById("policies-lead").textContent = `${time}${how} On the front is what no other policy beats in both.`;
+  document.getElementById("policies-lead").textContent = `${time}${how} Recomputed are operations in products and convolutions. On the front is what no other policy beats in both.`;
   const points = pointsOf();
   const caption = element("p", { class: "caption", "aria-live": "polite" }, plans.length ? "Large points are policies, small ones plans that remat.plan chooses from." : data.no_plans);
   const box = element("div", { class: "chart plot" });

@@ -137,6 +137,19 @@ function aliveAt(sample) {
   return [...found, ...(sample.inside || [])].sort((a, b) => b[0] - a[0]);
 }
 
+// Rows that differ only in when they are alive, as one: [row, how many, first step, last step], by bytes in all.
+function grouped(rows) {
+  const groups = new Map();
+  for (const row of rows) {
+    const [bytes, since, until, ...rest] = row;
+    const key = `${bytes} ${rest}`;
+    const group = groups.get(key);
+    if (group === undefined) groups.set(key, { row, count: 1, since, until });
+    else Object.assign(group, { count: group.count + 1, since: Math.min(group.since, since), until: Math.max(group.until, until) });
+  }
+  return [...groups.values()].sort((a, b) => b.count * b.row[0] - a.count * a.row[0]);
+}
+
 function drawStep() {
   const sample = samples[chart.chosen];
   const box = document.getElementById("timeline-step");
@@ -145,10 +158,11 @@ function drawStep() {
     return;
   }
   const alive = aliveAt(sample);
-  const shown = chart.allRows ? alive : alive.slice(0, ALIVE_ROWS);
+  const groups = grouped(alive);
+  const shown = chart.allRows ? groups : groups.slice(0, ALIVE_ROWS);
   const [restCount, restBytes] = sample.inside_rest || [0, 0];
-  const hidden = alive.length - shown.length + restCount;
-  const hiddenBytes = alive.slice(shown.length).reduce((sum, row) => sum + row[0], 0) + restBytes;
+  const hidden = groups.slice(shown.length).reduce((sum, g) => sum + g.count, restCount);
+  const hiddenBytes = groups.slice(shown.length).reduce((sum, g) => sum + g.count * g.row[0], restBytes);
   const toggle = element(
     "button",
     { type: "button", onclick: () => { chart.allRows = !chart.allRows; drawStep(); } },
@@ -158,12 +172,12 @@ function drawStep() {
   box.replaceChildren(
     stepHead(sample, alive.length + restCount),
     aliveTable(shown, sample),
-    element("p", { class: "more" }, rest, alive.length > ALIVE_ROWS ? toggle : null),
+    element("p", { class: "more" }, rest, groups.length > ALIVE_ROWS ? toggle : null),
   );
 }
 
 function stepHead(sample, count) {
-  const others = sample.last > sample.first ? `, the most of steps ${sample.first} to ${sample.last}` : "";
+  const others = sample.last > sample.first ? `, the most of steps ${sample.first.toLocaleString("en")} to ${sample.last.toLocaleString("en")}` : "";
   const isPeak = sample.step === timeline.peak_step ? element("span", { class: "tag peak-tag" }, "peak") : null;
   return element(
     "p",
@@ -180,14 +194,17 @@ function stepHead(sample, count) {
   );
 }
 
-function aliveTable(rows, sample) {
+function aliveTable(groups, sample) {
   const head = ALIVE_COLUMNS.map((c) => element("th", { scope: "col", class: c.number ? "number" : null }, c.title));
-  const body = rows.map(([bytes, since, until, times, what, type, made, operation, place]) => {
+  const body = groups.map(({ row, count, since, until }) => {
+    const [size, , , times, what, type, made, operation, place] = row;
+    const bytes = count * size;
+    const several = count > 1 ? element("strong", {}, ` × ${count.toLocaleString("en")}`) : null;
     const by = textOf(what).startsWith("'") ? ` by ${textOf(operation)}` : "";
     const cells = [
       [bytesText(bytes)],
       [bar(bytes, sample.bytes, textOf(made)), percentOf(bytes, sample.bytes)],
-      [element("code", {}, textOf(what)), times > 1 ? ` × ${times} in loops` : by],
+      [element("code", {}, textOf(what)), times > 1 ? ` × ${times} in loops` : by, several],
       [typeCode(textOf(type))],
       [element("span", { class: `tag ${textOf(made)}-tag` }, textOf(made))],
       [`${since}–${until}`],
@@ -219,8 +236,8 @@ function chooseByKey(event) {
     ArrowDown: chart.chosen - 1,
     ArrowRight: chart.chosen + 1,
     ArrowUp: chart.chosen + 1,
-    PageDown: chart.chosen + page,
-    PageUp: chart.chosen - page,
+    PageDown: chart.chosen - page,
+    PageUp: chart.chosen + page,
     Home: 0,
     End: samples.length - 1,
     p: peakSample(),
