@@ -11,7 +11,7 @@ from typing import Any
 
 from remat.checkpoint import resolve_policy
 from remat.errors import RematError, RematWarning
-from remat.inspect.comparison import POLICIES, Comparison, Row, compare
+from remat.inspect.comparison import POLICIES, Comparison, Row, compare_loss
 from remat.inspect.plan import Pareto, pareto
 from remat.inspect.planned import Loss, Planned
 from remat.inspect.program_lines import ProgramLines, program_lines, programs_data
@@ -27,8 +27,8 @@ from remat.targets.target import Target, as_target
 
 SCHEMA = "remat.report/1"
 
-PLANNED = 3000
-"""Up to how many equations plans are made, which takes longer than all else."""
+PLANNED = 1000
+"""Up to how many equations plans are made, which takes longer than all else: most of a minute for 2,500."""
 
 USERS = 8
 """How many operations that read a kept value are named."""
@@ -175,7 +175,7 @@ def overview(
         described = describe_each(planned.split, planned.program)
         programs = program_lines(planned.split)
     compared = _different([resolved, *policies, *([] if wanted is None else [wanted])])
-    comparison = compare(fun, args, compared, kwargs=kwargs, argnums=argnums, target=chosen, measure=measure)
+    comparison = compare_loss(loss, compared, chosen, measure, base=planned if resolved is None else None)
     plans, no_plans = _plans(planned, fun, args, kwargs, chosen, argnums)
     limit = wanted.limit if wanted is not None and isinstance(wanted.limit, int) else None
     return Overview(

@@ -2,6 +2,7 @@
 
 import shutil
 from collections import Counter
+from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -9,6 +10,7 @@ import pytest
 
 import remat
 from remat.inspect.overview import overview
+from remat.inspect.program_lines import programs_data
 from remat.report.html.page import html_text
 from remat.units import bytes_text
 
@@ -41,6 +43,19 @@ def browser():
         opened = started.chromium.launch(executable_path=CHROMIUM, args=QUIET)
         yield opened
         opened.close()
+
+
+def test_a_value_in_lines_left_out_is_said_to_be_there(browser, found, tmp_path, monkeypatch):
+    monkeypatch.setattr("remat.inspect.overview.programs_data", partial(programs_data, limit=10))
+    file = tmp_path / "cut.html"
+    file.write_text(html_text(found))
+    page = browser.new_page()
+    page.goto(file.as_uri())
+    assert page.locator("#programs div.fold").count() == 2
+    name = next(n for n, r in zip(found.programs.kept, found.residuals, strict=True) if r.name == "product2")
+    page.locator("#kept-table").get_by_role("button", name=name, exact=True).click()
+    assert "that are left out" in page.locator("#programs-note").inner_text()
+    page.close()
 
 
 @pytest.fixture

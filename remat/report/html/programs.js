@@ -106,17 +106,21 @@ function leftOut(side) {
 function showValue(name, scroll) {
   pinned = pinned === name && !scroll ? null : name;
   if (pinned !== null) {
-    sides.forEach(revealValue);
+    const found = sides.map(revealValue);
+    const missing = sides.filter((side, i) => !found[i]).map((side) => side.name);
+    const note = missing.length ? `${name} is in the lines of the ${missing.join(" and the ")} program that are left out.` : "";
+    document.getElementById("programs-note").textContent = note;
     if (scroll) document.getElementById("programs").scrollIntoView({ block: "start" });
   }
   markPinned();
 }
 
+// Scroll a side to the pinned value, and say whether it is there.
 function revealValue(side) {
   const mentions = ([, outputs, , inputs, , , , title]) => !title && (outputs.some(([name]) => name === pinned) || inputs.includes(pinned));
   const found = side.lines.findIndex(mentions);
   const index = found >= 0 ? found : side.lines.findIndex(([, outputs]) => outputs.some(([name]) => name === pinned));
-  if (index < 0) return;
+  if (index < 0) return false;
   const folded = itemsOf(side).find((item) => Array.isArray(item) && item[0] <= index && index < item[1]);
   if (folded) side.opened.add(folded[0]);
   const at = itemsOf(side).indexOf(index);
@@ -127,6 +131,7 @@ function revealValue(side) {
   const spans = [...side.box.querySelectorAll(`[data-value="${pinned}"]`)];
   const span = spans.find((s) => !s.closest(".title")) || spans[0];
   if (span) side.box.scrollTop += span.getBoundingClientRect().top - side.box.getBoundingClientRect().top - side.box.clientHeight / 3;
+  return true;
 }
 
 function markPinned() {
@@ -168,8 +173,9 @@ function buildPrograms() {
     const title = element("h3", {}, `${side.name[0].toUpperCase()}${side.name.slice(1)} pass `, element("span", { class: "quiet" }, counted(side.count, "line")));
     return element("div", { class: "side" }, title, side.box);
   });
+  const note = element("p", { class: "note", id: "programs-note", "aria-live": "polite" });
   const both = element("div", { class: "sides", onpointerover: markHovered }, ...columns);
-  document.getElementById("programs-body").replaceChildren(legend(), both);
+  document.getElementById("programs-body").replaceChildren(legend(), note, both);
   sides.forEach(drawSide);
 }
 
