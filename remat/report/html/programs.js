@@ -108,19 +108,21 @@ function showValue(name, scroll) {
   if (pinned !== null) {
     const found = sides.map(revealValue);
     const missing = sides.filter((side, i) => !found[i]).map((side) => side.name);
-    const note = missing.length ? `${name} is in the lines of the ${missing.join(" and the ")} program that are left out.` : "";
+    const note = missing.length ? `${name} is made or read in lines of the ${missing.join(" and the ")} program that are left out.` : "";
     document.getElementById("programs-note").textContent = note;
     if (scroll) document.getElementById("programs").scrollIntoView({ block: "start" });
   }
   markPinned();
 }
 
-// Scroll a side to the pinned value, and say whether it is there.
+// Scroll a side to the line that makes or reads the pinned value, or else to where it enters or leaves the program.
+// Returns false if that line may be among those that are left out.
 function revealValue(side) {
-  const mentions = ([, outputs, , inputs, , , , title]) => !title && (outputs.some(([name]) => name === pinned) || inputs.includes(pinned));
-  const found = side.lines.findIndex(mentions);
-  const index = found >= 0 ? found : side.lines.findIndex(([, outputs]) => outputs.some(([name]) => name === pinned));
-  if (index < 0) return false;
+  const mentions = ([, outputs, , inputs]) => outputs.some(([name]) => name === pinned) || inputs.includes(pinned);
+  const found = side.lines.findIndex((line) => !line[7] && textOf(line[2]) !== "return" && mentions(line));
+  const isThere = found >= 0 || !side.left_out;
+  const index = found >= 0 ? found : side.lines.findIndex(mentions);
+  if (index < 0) return isThere;
   const folded = itemsOf(side).find((item) => Array.isArray(item) && item[0] <= index && index < item[1]);
   if (folded) side.opened.add(folded[0]);
   const at = itemsOf(side).indexOf(index);
@@ -131,7 +133,7 @@ function revealValue(side) {
   const spans = [...side.box.querySelectorAll(`[data-value="${pinned}"]`)];
   const span = spans.find((s) => !s.closest(".title")) || spans[0];
   if (span) side.box.scrollTop += span.getBoundingClientRect().top - side.box.getBoundingClientRect().top - side.box.clientHeight / 3;
-  return true;
+  return isThere;
 }
 
 function markPinned() {
