@@ -58,6 +58,7 @@ from remat.loops.scan import checkpointed_scan as checkpointed_scan
 from remat.loops.while_loop import bounded_while_loop as bounded_while_loop
 from remat.lower import lower as lower
 from remat.recursive import recursive_checkpoint as recursive_checkpoint
+from remat.report.html.page import html_report as html_report
 from remat.report.show import print_fwd_bwd as print_fwd_bwd
 from remat.report.show import print_saved_residuals as print_saved_residuals
 from remat.targets.measure import Measurement as Measurement

@@ -192,6 +192,22 @@ def test_timeline(targets):
     assert data["peak_bytes"] == max(data["bytes"])
 
 
+def test_report(targets, tmp_path):
+    file = tmp_path / "page.html"
+    options = ["--policies", "nothing", "names:nobody", "--budget", "100MiB", "-o", str(file)]
+    result = call("report", "targets_of_cli:pair", "--policy", "names:product", *options)
+    assert result.exit_code == 0, result.output
+    assert result.stdout.endswith("1 finding\n")
+    page = file.read_text()
+    assert page.startswith("<!doctype html>")
+    assert "names:product" in page
+    assert call("report", "targets_of_cli:pair", "--budget", "100MiB", "--json", "-o", str(file)).exit_code == 0
+    data = json.loads(file.read_text())
+    assert (data["policy"], data["budget_bytes"]) == ("budget:100MiB", 100 * 2**20)
+    assert [row["policy"] for row in data["comparison"]][:2] == ["budget:100MiB", "none"]
+    assert call("report", "targets_of_cli:pair", "--policy", "dotz").exit_code == 2
+
+
 def test_compare(targets, tmp_path):
     file = tmp_path / "new.json"
     options = ["--policies", "none", "nothing", "names:product", "--fits", "1GiB", "--json", str(file)]

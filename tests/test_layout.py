@@ -156,6 +156,18 @@ def test_package_list_matches_the_tree():
     assert set(listed) == found
 
 
+def test_data_files_are_part_of_the_package():
+    listed = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]["package-data"]
+    for package, patterns in listed.items():
+        folder = MODULES[package].parent
+        others = {p.name for p in folder.iterdir() if p.is_file() and p.suffix != ".py"}
+        assert {p.name for pattern in patterns for p in folder.glob(pattern)} == others
+        assert all(list(folder.glob(pattern)) for pattern in patterns), f"{package} has no files for one of {patterns}"
+    for name, path in MODULES.items():
+        if path.name == "__init__.py" and name not in listed:
+            assert not [p for p in path.parent.iterdir() if p.is_file() and p.suffix not in (".py", ".md")]
+
+
 def test_links():
     for name in ("policies", "transforms"):
         assert os.readlink(ROOT / "remat" / name) == f"../{name}"

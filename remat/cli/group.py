@@ -15,6 +15,7 @@ from remat.cli.explain import explain
 from remat.cli.measure import measure
 from remat.cli.plan import plan
 from remat.cli.policies import policies
+from remat.cli.report import report
 from remat.cli.saved import saved
 from remat.cli.timeline import timeline
 from remat.cli.why import why
@@ -47,5 +48,5 @@ def main() -> None:
     """Gradient checkpointing for JAX that says what it keeps."""
 
 
-for command in (demo, saved, why, timeline, compare, plan, measure, check, explain, policies):
+for command in (demo, saved, why, timeline, compare, plan, measure, check, explain, report, policies):
     main.add_command(command)

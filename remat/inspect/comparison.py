@@ -297,9 +297,17 @@ def compare(
             f"steps cannot be run for {chosen}: the device that is there is {Target.of_default_device()}. Leave out "
             "run=True, or the target."
         )
-    loss = Loss.of("remat.compare", fun, tuple(args), dict(kwargs or {}), argnums)
+    return compare_loss(
+        Loss.of("remat.compare", fun, tuple(args), dict(kwargs or {}), argnums), policies, chosen, measure, run
+    )
+
+
+def compare_loss(
+    loss: Loss, policies: Sequence[Any], chosen: Target, measure: bool, run: bool = False, base: Planned | None = None
+) -> Comparison:
+    """The comparison for a loss; `base` is what runs without a policy, where that is known."""
     with made_for(chosen), _quiet():
-        base = loss.under(None)
+        base = base or loss.under(None)
         rows = [_row(loss, base, p, chosen if measure else None) for p in policies]
         rows = _with_times(rows, loss, policies) if run else rows
     return Comparison(

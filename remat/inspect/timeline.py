@@ -124,6 +124,20 @@ class Timeline:
         self._check(step)
         return tuple([self._described(a) for a in self._simulated.alive_at(step)])
 
+    @cached_property
+    def arrays(self) -> tuple[Alive, ...]:
+        """All arrays of both passes, in the order in which they are made; those inside loops and branches are not
+        among them. What is alive at a step are the ones that it lies between, and those `inside` it."""
+        return tuple([self._described(a) for a in self._simulated.arrays])
+
+    def inside(self, step: int) -> tuple[Alive, ...]:
+        """What is alive inside the loop or branch that a step runs, at its worst; nothing for other steps.
+
+        **Raises** `ArgumentError` for a step that there is not.
+        """
+        self._check(step)
+        return tuple([self._described(a) for a in self._simulated.inside(step)])
+
     def step(self, number: int) -> Step:
         """What a step does. **Raises** `ArgumentError` for one that there is not."""
         self._check(number)

@@ -6,8 +6,8 @@ bytes and positions.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -42,7 +42,7 @@ def equation_lines(program: Program, start: int, stop: int, mark: int = -1) -> l
     names = _Names()
     lines: list[str] = []
     for i, equation in enumerate(program.equations):
-        text = _equation_text(equation, names)
+        text = str(_equation_line(equation, names))
         if start <= i < stop:
             lines.append(f"{'->' if i == mark else '  '} {i:4d}  {text}")
     return lines
@@ -61,8 +61,8 @@ class _Names:
             self.known[atom] = _letters(len(self.known))
         return self.known[atom]
 
-    def typed(self, value: Value) -> str:
-        return f"{self(value)}: {short_text(value.type)}"
+    def all_typed(self, values: Sequence[Value]) -> tuple[tuple[str, str], ...]:
+        return tuple([(self(v), short_text(v.type)) for v in values])
 
 
 def _letters(n: int) -> str:
@@ -80,27 +80,50 @@ def _literal(atom: Literal) -> str:
     return f"<{short_text(atom.type)}>"
 
 
-def _program_lines(program: Program, names: _Names, title: str, sources: bool) -> Iterator[str]:
-    yield f"{title}({', '.join(names.typed(v) for v in program.inputs)})"
+class Line(NamedTuple):
+    """A line of a program: the values that it defines, each with its name and type, what it does, and the names of
+    those that it reads. The first line of a program has a title and no equation, the last one returns."""
+
+    depth: int
+    outputs: tuple[tuple[str, str], ...]
+    text: str
+    inputs: tuple[str, ...]
+    equation: Equation | None = None
+    is_title: bool = False
+
+    def __str__(self) -> str:
+        defined = ", ".join(f"{name}: {type}" for name, type in self.outputs)
+        if self.is_title:
+            return f"{self.text}({defined})"
+        call = " ".join([self.text, *self.inputs] if self.equation is not None else [self.text, ", ".join(self.inputs)])
+        if self.text == "constant":
+            return f"{self.text} {defined}"
+        return f"{defined} = {call}".rstrip() if defined else call.rstrip()
+
+
+def _lines(program: Program, names: _Names, title: str, depth: int = 0) -> Iterator[Line]:
+    yield Line(depth, names.all_typed(program.inputs), title, (), is_title=True)
     for value, _ in program.constants:
-        yield f"  constant {names.typed(value)}"
+        yield Line(depth, names.all_typed([value]), "constant", ())
     for equation in program.equations:
-        text = f"  {_equation_text(equation, names)}"
-        if sources:
-            size = sum(size_in_bytes(v.type) for v in equation.outputs)
-            text = f"{text:60s}  # {size} B  {equation.source.text}".rstrip()
-        yield text
+        yield _equation_line(equation, names, depth)
         for label, inner in _nested(equation.op):
-            for line in _program_lines(inner, names, label, sources):
-                yield f"    {line}"
-    yield f"  return {', '.join(names(a) for a in program.outputs)}".rstrip()
+            yield from _lines(inner, names, label, depth + 1)
+    yield Line(depth, (), "return", tuple(map(names, program.outputs)))
 
 
-def _equation_text(equation: Equation, names: _Names) -> str:
-    inputs = " ".join(names(a) for a in equation.inputs)
-    outputs = ", ".join(names.typed(v) for v in equation.outputs)
-    call = f"{op_text(equation.op)} {inputs}".rstrip()
-    return f"{outputs} = {call}" if outputs else call
+def _equation_line(equation: Equation, names: _Names, depth: int = 0) -> Line:
+    inputs = tuple(map(names, equation.inputs))
+    return Line(depth, names.all_typed(equation.outputs), op_text(equation.op), inputs, equation)
+
+
+def _program_lines(program: Program, names: _Names, title: str, sources: bool) -> Iterator[str]:
+    for line in _lines(program, names, title):
+        text = str(line) if line.is_title else f"  {line}"
+        if sources and line.equation is not None:
+            size = sum(size_in_bytes(v.type) for v in line.equation.outputs)
+            text = f"{text:60s}  # {size} B  {line.equation.source.text}".rstrip()
+        yield f"{'    ' * line.depth}{text}"
 
 
 def _nested(op: Op) -> list[tuple[str, Program]]:
@@ -154,3 +177,9 @@ def paired_texts(first: Program, second: Program) -> tuple[list[str], list[str]]
     """The lines of two programs that share values, each value with one name in both."""
     names = _Names()
     return list(_program_lines(first, names, "program", False)), list(_program_lines(second, names, "program", False))
+
+
+def paired_lines(first: Program, second: Program) -> tuple[list[Line], list[Line], Mapping[Value, str]]:
+    """The same with the parts of each line, and the names of all values."""
+    names = _Names()
+    return list(_lines(first, names, "program")), list(_lines(second, names, "program")), names.known

@@ -23,6 +23,12 @@ class Position(NamedTuple):
     column: int
     function: str
 
+    @property
+    def short(self) -> str:
+        """The place as reports have it: `model.py:12 (attend)`; empty where there is none."""
+        function = self.function.rpartition(".")[2]
+        return f"{os.path.basename(self.file)}:{self.line} ({function})" if self.file else ""
+
 
 NOWHERE = Position("", 0, 0, "")
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from remat.report.comparison import comparison_text
-from remat.report.timeline import cut, place_text
+from remat.report.timeline import cut
 from remat.report.width import WIDTH, wrapped
 from remat.units import bytes_text
 
@@ -127,7 +127,7 @@ def _row(group: Sequence[Occupant]) -> tuple[str, str, str, str, str]:
     what = f"'{o.name}'" if o.name is not None else o.operation
     if len({each.operation for each in group}) > 1:
         what += ", and others"
-    place = place_text(o.source).removesuffix(" ()")
+    place = o.source.short.removesuffix(" ()")
     guess = "?" if o.matched == "type" and o.kind != "argument" else ""
     made = f" ({o.made} pass)" if o.kind == "unknown" and o.made else ""
     text = "  ".join(part for part in (f"{what}{guess}{made}", place) if part)

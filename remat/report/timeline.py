@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -11,7 +10,6 @@ from remat.units import bytes_text
 
 if TYPE_CHECKING:
     from remat.inspect.timeline import Alive, Step, Timeline
-    from remat.ir.source import Position
 
 HEIGHT = 10
 WIDEST = 6
@@ -70,7 +68,7 @@ def _passes(backward: int, columns: int) -> str:
 def _peak_lines(timeline: Timeline, peak: Step) -> list[str]:
     during = {"forward": "the forward pass", "backward": "the backward pass"}.get(peak.made, "recomputation")
     inside = f" in {' in '.join(reversed(peak.inside))}" if peak.inside else ""
-    where = place_text(peak.source)
+    where = peak.source.short
     text = (
         f"peak {bytes_text(timeline.peak)} at step {peak.number} of {peak.of} ({timeline.forward_steps} forward), in "
         f"{during}: {peak.operation}{inside}{where and f', {where}'}"
@@ -104,7 +102,7 @@ def _row(group: Sequence[Alive]) -> Cells:
     a = group[0]
     steps = f"{min(x.since for x in group)}-{max(x.until for x in group)}"
     count = f"x {len(group)}" if len(group) > 1 else ""
-    where = "" if a.result else place_text(a.source)
+    where = "" if a.result else a.source.short
     return bytes_text(sum(x.bytes for x in group)), count, a.type, steps, _what(group), where
 
 
@@ -123,12 +121,6 @@ def _line(row: Cells, widths: Sequence[int]) -> str:
     begin = f"{size:>10}  {count:<{widths[1]}}  " if widths[1] else f"{size:>10}  "
     line = f"{begin}{cut(type, widths[2]):<{widths[2]}}  {steps:>{widths[3]}}  {what}  "
     return _fitting([f"{line}{where}".rstrip(), f"{line}{where.partition(' ')[0]}"])
-
-
-def place_text(position: Position) -> str:
-    """A place in short: `model.py:12 (attend)`."""
-    function = position.function.rpartition(".")[2]
-    return f"{os.path.basename(position.file)}:{position.line} ({function})" if position.file else ""
 
 
 def cut(text: str, width: int) -> str:

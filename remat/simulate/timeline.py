@@ -80,11 +80,15 @@ class Timeline:
         Arrays inside a loop or branch are alive during the step that runs it, and are those of its own peak.
         """
         found = [a for a in self.arrays if a.since <= step <= a.until]
+        return sorted([*found, *self.inside(step)], key=lambda a: -a.bytes)
+
+    def inside(self, step: int) -> list[Array]:
+        """Those of them that are inside the loop or branch that the step runs, if it does."""
         inner = self.nested.get(step)
-        if inner is not None:
-            alive = inner.timeline.alive_at(inner.timeline.peak_step)
-            found.extend(a._replace(bytes=a.bytes * inner.times, since=step, until=step, output=None) for a in alive)
-        return sorted(found, key=lambda a: -a.bytes)
+        if inner is None:
+            return []
+        alive = inner.timeline.alive_at(inner.timeline.peak_step)
+        return [a._replace(bytes=a.bytes * inner.times, since=step, until=step, output=None) for a in alive]
 
     def __str__(self) -> str:
         return timeline_text(self)
