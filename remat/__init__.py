@@ -30,8 +30,8 @@ from remat.errors import UselessPolicyWarning as UselessPolicyWarning
 from remat.findings.check import check as check
 from remat.findings.finding import Finding as Finding
 from remat.findings.finding import Findings as Findings
+from remat.inspect.compare import compare as compare
 from remat.inspect.comparison import Comparison as Comparison
-from remat.inspect.comparison import compare as compare
 from remat.inspect.explanation import Explanation as Explanation
 from remat.inspect.explanation import explain as explain
 from remat.inspect.pareto import Pareto as Pareto

@@ -10,8 +10,9 @@ import click
 from remat.cli.example import load_example, use_the_cpu
 from remat.cli.parameters import PolicyOrNone, Size, TargetText
 from remat.errors import ArgumentError
-from remat.inspect.comparison import POLICIES, Comparison
-from remat.inspect.comparison import compare as compare_policies
+from remat.inspect.compare import POLICIES
+from remat.inspect.compare import compare as compare_policies
+from remat.inspect.comparison import Comparison
 from remat.targets.target import Target
 
 

@@ -10,7 +10,7 @@ import click
 from remat.cli.compare import SeveralValues
 from remat.cli.example import load_example, use_the_cpu
 from remat.cli.parameters import PolicyOrNone, TargetText
-from remat.inspect.comparison import POLICIES
+from remat.inspect.compare import POLICIES
 from remat.inspect.overview import overview
 from remat.report.html.page import html_text
 from remat.targets.target import Target

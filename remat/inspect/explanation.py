@@ -13,7 +13,8 @@ from remat.checkpoint import resolve_policy
 from remat.decisions import Policy, names_in
 from remat.errors import ArgumentError, ArgumentTypeError
 from remat.inspect.buffers import Occupant, at_the_peak, candidates_of, listed_only, occupants_of, together
-from remat.inspect.comparison import POLICIES, Comparison, Fit, Row, compare
+from remat.inspect.compare import POLICIES, compare
+from remat.inspect.comparison import Comparison, Fit, Row
 from remat.inspect.planned import Loss, Planned
 from remat.inspect.residuals import residuals_of
 from remat.inspect.timeline import policy_text

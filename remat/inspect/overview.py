@@ -11,8 +11,10 @@ from typing import Any
 
 from remat.checkpoint import resolve_policy
 from remat.errors import RematError, RematWarning
-from remat.inspect.comparison import POLICIES, Comparison, Row, compare_loss
-from remat.inspect.plan import Pareto, pareto
+from remat.findings.check import check
+from remat.inspect.compare import POLICIES, compare_loss
+from remat.inspect.comparison import Comparison, Row
+from remat.inspect.pareto import Pareto, pareto
 from remat.inspect.planned import Loss, Planned
 from remat.inspect.program_lines import ProgramLines, program_lines, programs_data
 from remat.inspect.residuals import Residual, Residuals, describe_each
@@ -30,13 +32,16 @@ SCHEMA = "remat.report/1"
 PLANNED = 1000
 """Up to how many equations plans are made, which takes longer than all else: most of a minute for 2,500."""
 
+CHECKED = 5000
+"""Up to how many equations `remat.check` looks at it."""
+
 USERS = 8
 """How many operations that read a kept value are named."""
 
 
 @dataclass(frozen=True)
-class Finding:
-    """Something to look at: of which policy, whether it is a `warning` or an `error`, and in words."""
+class Remark:
+    """Something to look at: of which policy, whether it is a `note`, a `warning` or an `error`, and in words."""
 
     kind: str
     policy: str
@@ -68,7 +73,7 @@ class Overview:
     plans: Pareto | None
     no_plans: str
     budget_bytes: int | None
-    findings: tuple[Finding, ...]
+    findings: tuple[Remark, ...]
 
     @property
     def row(self) -> Row:
@@ -190,7 +195,7 @@ def overview(
         plans=plans,
         no_plans=no_plans,
         budget_bytes=limit,
-        findings=_findings(comparison),
+        findings=_remarks(planned, resolved, fun, args, kwargs, argnums, comparison),
     )
 
 
@@ -229,6 +234,21 @@ def equation_count(program: Program) -> int:
     return sum(1 + sum(map(equation_count, e.op.programs)) for e in program.equations)
 
 
-def _findings(comparison: Comparison) -> tuple[Finding, ...]:
-    found = [Finding("error", r.policy, r.error) for r in comparison if r.error is not None]
-    return tuple(found + [Finding("warning", r.policy, text) for r in comparison for text in r.warnings])
+def _remarks(
+    planned: Planned,
+    policy: Any,
+    fun: Any,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    argnums: Any,
+    comparison: Comparison,
+) -> tuple[Remark, ...]:
+    """What failed, what `remat.check` finds under this policy, and what remat warns of under the others."""
+    own, others = comparison.rows[0], comparison.rows[1:]
+    found = [Remark("error", r.policy, r.error) for r in comparison if r.error is not None]
+    if own.error is None and equation_count(planned.program) <= CHECKED:
+        checked = check(fun, *args, policy=policy, target=comparison.target, argnums=argnums, **kwargs)
+        found += [Remark(f.level, own.policy, str(f)) for f in checked]
+    else:
+        found += [Remark("warning", own.policy, text) for text in own.warnings]
+    return tuple(found + [Remark("warning", r.policy, text) for r in others for text in r.warnings])

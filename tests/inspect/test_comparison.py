@@ -9,7 +9,8 @@ import pytest
 
 import remat
 from remat import policies
-from remat.inspect.comparison import Comparison, Row, _with_front
+from remat.inspect.compare import _with_front
+from remat.inspect.comparison import Comparison, Row
 
 W = [jax.ShapeDtypeStruct((32, 32), jnp.float32)] * 4
 X = jax.ShapeDtypeStruct((32, 32), jnp.float32)
@@ -71,7 +72,7 @@ def test_a_compiler_that_is_not_there_is_no_fault_of_a_policy(monkeypatch):
     def unavailable(*args, **kwargs):
         raise remat.TargetUnavailableError("not installed")
 
-    monkeypatch.setattr("remat.inspect.comparison.measure", unavailable)
+    monkeypatch.setattr("remat.inspect.compare.measure", unavailable)
     with pytest.raises(remat.TargetUnavailableError):
         compared("dots", measure=True)
 

@@ -139,6 +139,11 @@ def test_policies_and_findings():
     assert sorted(r["peak_bytes"] for r in rows if r["front"]) == sorted(c.peak_bytes for c in found.plans.choices)
 
 
+def test_what_check_finds_is_among_the_findings():
+    found = overview(loss, ARGS, {}, policy="names:prodduct", policies=[None], target="cpu")
+    assert any(f.kind == "warning" and "[unknown-name]" in f.text and "'product'" in f.text for f in found.findings)
+
+
 def test_large_programs_stay_small(large):
     text = large.to_json()
     data = json.loads(text)

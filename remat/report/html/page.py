@@ -8,8 +8,8 @@ from collections.abc import Callable, Mapping, Sequence
 from importlib import resources
 from typing import Any
 
-from remat.inspect.comparison import POLICIES
-from remat.inspect.overview import Finding, Overview, overview
+from remat.inspect.compare import POLICIES
+from remat.inspect.overview import Overview, Remark, overview
 from remat.targets.target import Target
 from remat.units import bytes_text
 
@@ -126,13 +126,13 @@ def _total(key: str, title: str, size: int | None, how: str) -> str:
     )
 
 
-def _findings(findings: Sequence[Finding]) -> str:
+def _findings(findings: Sequence[Remark]) -> str:
     if not findings:
         return "<p>There is nothing to warn of under any of the policies compared.</p>"
     return f"<ul>{''.join(map(_finding, findings))}</ul>"
 
 
-def _finding(finding: Finding) -> str:
+def _finding(finding: Remark) -> str:
     kind, policy, text = map(html.escape, (finding.kind, finding.policy, finding.text))
     return f'<li class="{kind}"><strong>{kind}</strong> <code>{policy}</code> {text}</li>'
 
