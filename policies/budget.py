@@ -17,7 +17,7 @@ from remat.ir.program import Program, Value
 from remat.ir.rewrite import inline_all
 from remat.ir.types import short_text
 from remat.planning.apply import regions_of
-from remat.planning.choice import Choice
+from remat.planning.choice import IN_WORDS, Choice
 from remat.planning.frontier import Frontier, frontier_of
 from remat.planning.structures import STRUCTURES
 from remat.policies.algebra import Combinable
@@ -173,8 +173,8 @@ def infeasible_text(budget: Budget, limit: int, function: str, frontier: Frontie
     what = "the peak of" if peak else "what is kept of"
     return (
         f"no plan was found that brings {what} {function or 'the function'} within {bytes_text(limit)} ({budget}). "
-        f"The smallest takes {bytes_text(least)} ({least} bytes, simulated), by the structure {best.structure!r} that "
-        f"keeps {bytes_text(best.kept_bytes)}. Give at least that, a smaller batch, or more devices. "
+        f"The smallest takes {bytes_text(least)} ({least} bytes, simulated), by {IN_WORDS[best.structure]}, "
+        f"which keeps {bytes_text(best.kept_bytes)}. Give at least that, a smaller batch, or more devices. "
         "remat.plan(..., budget=that).timeline() lists what is alive at that peak."
     )
 

@@ -22,6 +22,7 @@ from remat.targets.measure import Measurement, made_for, measure, versions_of
 from remat.targets.out_of_memory import read_out_of_memory
 from remat.targets.target import Target, as_target
 from remat.trace import trace_arguments
+from remat.units import bytes_text
 
 SCHEMA = "remat.plan/1"
 EXACT, CLOSE = 1.001, 1.02
@@ -70,7 +71,7 @@ class Plan:
     def policy(self) -> Planned:
         """The policy that does what the plan says: `remat.grad(loss, policy=plan.policy)`."""
         kept = tuple((v.key, v.type, v.digest) for v in self.choice.kept)
-        return planned(self.choice.structure, kept, f"plan for {self.budget_bytes} bytes")
+        return planned(self.choice.structure, kept, f"plan for {bytes_text(self.budget_bytes)}")
 
     @property
     def compiled_bytes(self) -> int | None:

@@ -18,7 +18,7 @@ from remat.inspect.residuals import describe_each
 from remat.inspect.timeline import policy_text
 from remat.ir.keys import Keys
 from remat.ir.linearized import LinearCond, LinearEquation, LinearScan, LinearShardMap
-from remat.ir.program import Equation, Value
+from remat.ir.program import Value
 from remat.targets.measure import made_for
 from remat.targets.target import as_target
 from remat.transforms.steps import BackwardStep
@@ -168,7 +168,7 @@ def schedule_of(planned: Planned, policy: str, target: str) -> Schedule:
     read = _Reader(keys)
     forward = tuple(map(keys.equation, split.linearized.equations))
     kept = tuple([_kept(keys, value, found) for value, found in describe_each(split, planned.program)])
-    steps = read.steps(split.level, set(split.second.equations))
+    steps = read.steps(split.level, {v for e in split.second.equations for v in e.outputs})
     return Schedule(planned.loss.function, policy, target, forward, kept, steps)
 
 
@@ -195,14 +195,17 @@ class _Reader:
         """The keys of values; those that a transformation made (what a loop stacks) belong to other levels."""
         return tuple(dict.fromkeys(self.keys.of[v] for v in values if v in self.keys.of))
 
-    def steps(self, level: Level, used: Collection[Equation] | None) -> tuple[Step, ...]:
+    def steps(self, level: Level, used: Collection[Value] | None) -> tuple[Step, ...]:
         """The steps of a level that do something: recomputations left out of which nothing is read, and sums, which are
-        turned around by doing nothing. `used` are the equations of its backward program (None: all)."""
+        turned around by doing nothing. `used` are the values that its backward program makes (None: all)."""
         ends = [s.first for s in level.steps[1:]] + [len(level.equations_out)]
         happens = [
             s
             for s, end in zip(level.steps, ends, strict=True)
-            if any(used is None or not s.recomputed or e in used for e in level.equations_out[s.first : end])
+            if any(
+                used is None or not s.recomputed or any(v in used for v in e.outputs)
+                for e in level.equations_out[s.first : end]
+            )
         ]
         found: list[Step] = []
         read_later: set[Value] = set()

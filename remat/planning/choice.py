@@ -4,6 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+IN_WORDS = {
+    "none": "no checkpoint",
+    "plain": "one region, just in time",
+    "two_levels": "one region, in segments",
+    "segments": "a region around each segment",
+    "loops_in_2": "long loops in segments",
+    "loops_in_3": "long loops in nested segments",
+}
+"""The structures (`remat.planning.structures`), as reports call them."""
+
 
 @dataclass(frozen=True)
 class KeptValue:

@@ -6,6 +6,7 @@ import textwrap
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from remat.planning.choice import IN_WORDS
 from remat.report.width import WIDTH, wrapped
 from remat.units import bytes_text
 
@@ -14,14 +15,6 @@ if TYPE_CHECKING:
     from remat.inspect.plan import Plan
     from remat.planning.choice import Choice, KeptValue
 
-STRUCTURES = {
-    "none": "no checkpoint",
-    "plain": "one region, just in time",
-    "two_levels": "one region, in segments",
-    "segments": "a region around each segment",
-    "loops_in_2": "long loops in segments",
-    "loops_in_3": "long loops in nested segments",
-}
 ROWS = 20
 """How many kept values are listed."""
 
@@ -32,7 +25,7 @@ def plan_text(plan: Plan) -> str:
     lines = wrapped(f"plan for {plan.function}, {plan.of} within {bytes_text(plan.budget_bytes)}, for {plan.target}")
     extra = choice.seconds - plan.seconds_without
     rows = [
-        ("structure", STRUCTURES[choice.structure]),
+        ("structure", IN_WORDS[choice.structure]),
         ("peak, simulated", bytes_text(choice.peak_bytes)),
         ("peak, compiled", _compiled(plan)),
         ("kept", f"{bytes_text(choice.kept_bytes)}, boundaries and carries included"),
@@ -75,7 +68,7 @@ def pareto_text(pareto: Pareto) -> str:
 def _line(choice: Choice, fastest: float) -> str:
     sizes = f"{bytes_text(choice.peak_bytes):>10}  {bytes_text(choice.kept_bytes):>10}"
     more = _percent(choice.seconds - fastest, fastest)
-    return f"  {sizes}  {_seconds(choice.seconds):>10}  {more:>7}  {STRUCTURES[choice.structure]}"
+    return f"  {sizes}  {_seconds(choice.seconds):>10}  {more:>7}  {IN_WORDS[choice.structure]}"
 
 
 def _seconds(seconds: float) -> str:
