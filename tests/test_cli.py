@@ -167,7 +167,7 @@ def test_policies_lists_forms_that_parse():
 
 def test_plan(targets):
     listed = call("plan", "targets_of_cli:pair", "--target", "gpu:H100")
-    assert "no checkpoint" in listed.stdout
+    assert listed.stdout.startswith("plans for loss, for gpu:H100:")
     result = call("plan", "targets_of_cli:pair", "--budget", "30MiB", "--verify", "-o", "plan.json")
     assert "peak within 30.0 MiB" in result.stdout
     assert "not yet" not in result.stdout

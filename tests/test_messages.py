@@ -450,7 +450,7 @@ POLICIES = {
     "no memory space, as text": Case(lambda: policies.parse("offload:a@disk"), POLICY, ("'disk'", "'pinned_host'")),
     "unknown word": Case(lambda: policies.parse("nmaes:a"), POLICY, ("'nmaes:a'", "Did you mean 'names'?", "dots")),
     "unknown word, nothing near": Case(
-        lambda: policies.parse("xyzzy"), POLICY, ("'xyzzy'", "Known: balanced", "| and &")
+        lambda: policies.parse("xyzzy"), POLICY, ("'xyzzy'", "Known: auto, balanced", "| and &")
     ),
     "unknown word inside": Case(lambda: policies.parse("scan_body:dotz"), POLICY, ("'dotz'", "Did you mean 'dots'?")),
     "missing argument": Case(lambda: policies.parse("names"), POLICY, ("'names' needs an argument", "'names:a,b'")),
@@ -463,7 +463,7 @@ POLICIES = {
         lambda: policies.parse("(dots|names:a"), POLICY, ("parentheses", "'(dots|names:a'", "do not match")
     ),
     "parentheses not opened": Case(lambda: policies.parse("dots)|names:a"), POLICY, ("parentheses", "do not match")),
-    "empty": Case(lambda: policies.parse(""), POLICY, ("empty", "Known: balanced")),
+    "empty": Case(lambda: policies.parse(""), POLICY, ("empty", "Known: auto, balanced")),
     "one side empty": Case(lambda: policies.parse("dots|"), POLICY, ("'dots|'", "nothing on one side of '|'")),
     "neither text nor policy": Case(lambda: policies.parse(3), POLICY_TYPE, ("3 is no policy", "remat.policies")),
     "or with a number": Case(lambda: policies.dots_saveable | 3, POLICY_TYPE, ("3 is no policy", "'dots'")),

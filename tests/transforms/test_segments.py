@@ -41,7 +41,7 @@ def temp(fun, *args):
 
 def cut(fun, *args):
     program = remat.trace(fun)(*args)
-    return policies.segments("nothing").regions_of(Checkpoint(program, None))
+    return policies.segments("nothing").regions_of(Checkpoint(program, None), [True] * len(program.inputs))
 
 
 @pytest.mark.parametrize("policy", ["segments:nothing", "segments:dots", "segments:(dots|names:a)"])
