@@ -22,7 +22,7 @@ from remat.planning.frontier import Frontier, frontier_of
 from remat.planning.structures import STRUCTURES
 from remat.policies.algebra import Combinable
 from remat.policies.parse import WITH_ARGUMENT, WORDS, Reader
-from remat.simulate.level import device_bytes
+from remat.simulate.sizes import held_bytes
 from remat.targets.current import current_target, use_target_if_chosen
 from remat.targets.target import Target, as_target
 from remat.units import bytes_text, parse_bytes
@@ -101,14 +101,13 @@ class Budget(Arranging):
         """**Raises** `BudgetError` if no plan is within the budget, with the smallest that one is."""
         with use_target_if_chosen(self.target):
             try:
-                chosen = self.choose(op, active)
+                chosen = self.choose(op, known_frontier(op, active))
             except ReverseModeError:  # nothing is kept for tangents, and a gradient raises by itself
                 return inline_all(op.program)
             return regions_of(op, chosen.structure, [v.key for v in chosen.kept], str(self))
 
-    def choose(self, op: Checkpoint, active: Sequence[bool]) -> Choice:
-        """The plan for a region."""
-        frontier = known_frontier(op, active)
+    def choose(self, op: Checkpoint, frontier: Frontier) -> Choice:
+        """The plan for a region, of those that there are for it."""
         limit = self.bytes_for(op, frontier)
         found = frontier.within(limit) if self.of == "peak" else frontier.within_saved(limit)
         if found is None:
@@ -128,8 +127,7 @@ class Budget(Arranging):
                 f"the policy auto needs to know the memory of a device, and that of {target} is not known. Name a "
                 "target (target='tpu:v5e:2x2'), or the number of bytes: 'budget:8GiB'."
             )
-        held = sum(map(device_bytes, [*op.program.input_types, *(v.type for v, _ in op.program.constants)]))
-        return max(0, int(ROOM * target.memory_bytes) - held)
+        return max(0, int(ROOM * target.memory_bytes) - held_bytes(op.program))
 
     def __str__(self) -> str:
         if self.limit is None:
@@ -216,6 +214,11 @@ def budget(limit: Any, of: str = "peak", target: Target | str | None = None) -> 
         raise PolicyError(f"a budget is of {' or '.join(map(repr, OF))}, but got of={of!r}.")
     chosen = None if target is None else as_target(target)
     return Budget(_limit(limit), of, chosen)
+
+
+def budget_or_auto(limit: Any, of: str = "peak") -> Budget:
+    """What `budget` makes, and of the word `auto` the policy of that name."""
+    return Budget(None) if limit == "auto" else budget(limit, of)
 
 
 def _limit(limit: Any) -> int | float:

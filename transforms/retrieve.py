@@ -36,8 +36,6 @@ class Retrieval:
         self.barriers = Barriers(level)
         self.recomputed: list[Equation] = []
         """The forward equations that were recomputed, in order (for inspection)."""
-        self.last: tuple[list[Value], int] = ([], 0)
-        """The values that were asked for last, and where the backward program stood once they were there."""
         self.most_at_once = 0
         """The most bytes that were recomputed for one equation of the backward program."""
 
@@ -49,7 +47,7 @@ class Retrieval:
         if chain:
             self._recompute(chain, wanted_by)
         found = {value: self._lookup(value, region, wanted_by) for value in values}
-        self.last = values, len(self.level.equations_out)
+        self.level.steps.append(BackwardStep(wanted_by, (), values, (), len(self.level.equations_out)))
         kept = {value: atom for value, atom in found.items() if self.level.is_kept(value, region)}
         return {**found, **self.barriers.direct(kept, wanted_by)}
 

@@ -194,7 +194,6 @@ class Level:
 
     def _transpose_equation(self, equation: LinearEquation) -> None:
         results: Sequence[Any]
-        self.retrieval.last = [], len(self.equations_out)
         if equation in self.resolved:
             resolved = self.resolved[equation]
             atoms = self._retrieve(equation, resolved.coefficients, resolved.coefficients, None)
@@ -205,8 +204,6 @@ class Level:
             given = [self.cotangents.pop(v) for v in equation.outputs if v in self.cotangents]
             found = iter(self.builder.instantiate(rule.program, [*atoms, *given]))
             results = [None if zero else next(found) for zero in rule.zero]
-        read, first = self.retrieval.last
-        self.steps.append(BackwardStep(equation, (), read, (), first))
         for tangent, result in zip(equation.tangents, results, strict=True):
             if result is not None:
                 self._accumulate(tangent, result, getattr(equation.op, "context", None))

@@ -10,6 +10,7 @@ from typing import Any, overload
 
 from remat.errors import ArgumentError
 from remat.findings.codes import KINDS
+from remat.inspect.json_text import read_json
 from remat.ir.source import Position
 from remat.transforms.decide import warn_user
 
@@ -113,13 +114,7 @@ class Findings(Sequence[Finding]):
     @classmethod
     def from_json(cls, text: str) -> Findings:
         """What `to_json` wrote. **Raises** `ArgumentError` for anything else."""
-        try:
-            data = json.loads(text)
-        except json.JSONDecodeError as error:
-            raise ArgumentError(f"this is no JSON ({error}), but must be what Findings.to_json wrote.") from None
-        schema = data.get("schema") if isinstance(data, dict) else None
-        if schema != SCHEMA:
-            raise ArgumentError(f"this is JSON with the schema {schema!r}, but must be {SCHEMA!r}.")
+        data = read_json(text, SCHEMA, "Findings.to_json")
         found = [Finding(**{**f, "source": Position(**f["source"])}) for f in data["findings"]]
         return cls(data["function"], data["policy"], data["target"], tuple(found))
 

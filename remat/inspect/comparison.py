@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 from remat.errors import ArgumentError
+from remat.inspect.json_text import read_json
 from remat.units import parse_bytes
 
 SCHEMA = "remat.compare/1"
@@ -187,13 +188,7 @@ class Comparison(Sequence[Row]):
     @classmethod
     def from_json(cls, text: str) -> Comparison:
         """What `to_json` wrote. **Raises** `ArgumentError` for anything else."""
-        try:
-            data = json.loads(text)
-        except json.JSONDecodeError as error:
-            raise ArgumentError(f"this is no JSON ({error}), but must be what Comparison.to_json wrote.") from None
-        schema = data.get("schema") if isinstance(data, dict) else None
-        if schema != SCHEMA:
-            raise ArgumentError(f"this is JSON with the schema {schema!r}, but must be {SCHEMA!r}.")
+        data = read_json(text, SCHEMA, "Comparison.to_json")
         known = {f.name for f in fields(Row)}
         rows: list[dict[str, Any]] = [
             {**{k: v for k, v in r.items() if k in known}, "warnings": tuple(r.get("warnings", ()))}

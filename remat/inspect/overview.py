@@ -22,8 +22,7 @@ from remat.inspect.samples import TextTable, timeline_data
 from remat.inspect.timeline import Timeline, policy_text, timeline_of
 from remat.ir.keys import Keys
 from remat.ir.program import Program, Value
-from remat.policies.budget import Budget
-from remat.policies.budget import budget as budget_policy
+from remat.policies.budget import budget_or_auto
 from remat.targets.measure import made_for
 from remat.targets.target import Target, as_target
 
@@ -171,7 +170,7 @@ def overview(
     """
     chosen = as_target(target)
     resolved = resolve_policy(policy)
-    wanted = None if budget is None else Budget(None) if budget == "auto" else budget_policy(budget)
+    wanted = None if budget is None else budget_or_auto(budget)
     loss = Loss.of("remat.html_report", fun, args, kwargs, argnums)
     with made_for(chosen), warnings.catch_warnings():
         warnings.simplefilter("ignore", RematWarning)  # they are in the comparison's rows

@@ -9,15 +9,16 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from remat.errors import BudgetError, PlanError, RematError
+from remat.inspect.json_text import read_json
 from remat.inspect.planned import Loss
 from remat.inspect.timeline import Timeline, timeline_of
 from remat.ir.ops import Checkpoint
 from remat.ir.program import Program
 from remat.planning.choice import Choice
 from remat.planning.frontier import Frontier
-from remat.policies.budget import Budget, Planned, known_frontier, planned
-from remat.policies.budget import budget as budget_policy
+from remat.policies.budget import Planned, budget_or_auto, known_frontier, planned
 from remat.signature import flatten_arguments
+from remat.simulate.sizes import held_bytes
 from remat.targets.measure import Measurement, made_for, measure, versions_of
 from remat.targets.out_of_memory import read_out_of_memory
 from remat.targets.target import Target, as_target
@@ -217,14 +218,13 @@ def plan(
     loss = Loss.of("remat.plan", fun, args, kwargs, argnums)
     with made_for(chosen):
         region, active = region_of(loss)
-        wanted = Budget(None) if budget == "auto" else budget_policy(budget, of)
+        wanted = budget_or_auto(budget, of)
         frontier = known_frontier(region, active)
         limit = wanted.bytes_for(region, frontier)
-        found = wanted.choose(region, active)
-        held = loss.under(None).argument_bytes
+        found = wanted.choose(region, frontier)
         return Plan(
             loss.function, str(chosen), limit, wanted.of, found, frontier.base_seconds,
-            frontier.lower_bound(limit), held, _loss=loss, _frontier=frontier,
+            frontier.lower_bound(limit), held_bytes(region.program), _loss=loss, _frontier=frontier,
         )  # fmt: skip
 
 
@@ -260,13 +260,7 @@ def load_plan(path: str | os.PathLike[str]) -> Planned:
     (8, 8)
     """
     with open(path) as file:
-        try:
-            data = json.load(file)
-        except json.JSONDecodeError as error:
-            raise PlanError(f"{os.fspath(path)} is no JSON ({error}), but must be what Plan.save wrote.") from None
-    schema = data.get("schema") if isinstance(data, dict) else None
-    if schema != SCHEMA:
-        raise PlanError(f"{os.fspath(path)} is JSON with the schema {schema!r}, but must be {SCHEMA!r}.")
+        data = read_json(file.read(), SCHEMA, "Plan.save", os.fspath(path), PlanError)
     try:
         kept = [(v["key"], v["type"], v["digest"]) for v in data["kept"]]
         return planned(data["structure"], kept, f"plan {os.path.basename(os.fspath(path))}")

@@ -13,7 +13,7 @@ from remat.differentiate import is_not_a_size
 from remat.gradient_checks import check_argnums, check_input, check_result, choose_arguments
 from remat.ir.program import Program
 from remat.signature import check_callable, flatten_arguments, function_name, leaves_of
-from remat.simulate.sizes import device_bytes
+from remat.simulate.sizes import held_bytes
 from remat.trace import flat_like, trace_arguments
 from remat.transforms.differentiate_program import split_program
 from remat.transforms.split import Split
@@ -89,8 +89,7 @@ class Planned:
     @property
     def argument_bytes(self) -> int:
         """What the caller holds: arguments, and arrays that the function closes over."""
-        types = [*self.program.input_types, *(v.type for v, _ in self.program.constants)]
-        return sum(map(device_bytes, types))
+        return held_bytes(self.program)
 
     @property
     def result_names(self) -> list[str]:

@@ -21,6 +21,7 @@ from remat.simulate.live_bytes import simulate_split
 from remat.targets.measure import made_for
 from remat.targets.target import as_target
 from remat.transforms.split import Split, split
+from remat.transforms.useless import levels_of
 
 
 @dataclass(frozen=True)
@@ -132,7 +133,7 @@ def _not_kept(asked: str, kept: Sequence[tuple[str, Residual]], keys: Keys) -> s
 def _dropped(planned: Planned, value: Value, residual: Residual, keys: Keys) -> Dropped | None:
     """What the same program would be with the value recomputed; None where nobody decided about it."""
     made = planned.split
-    if not residual.is_new or not any(value in level.decisions for level in _levels(made)):
+    if not residual.is_new or not any(value in level.decisions for level in levels_of(made.level)):
         return None
     other = split(made.linearized, {**made.level.decisions, value: RECOMPUTE}, warn=False)
     before, after = (residuals_of(s, planned.program, planned.loss.function) for s in (made, other))
@@ -147,15 +148,8 @@ def _dropped(planned: Planned, value: Value, residual: Residual, keys: Keys) -> 
     )
 
 
-def _levels(made: Split) -> list[Any]:
-    found = [made.level]
-    for level in found:
-        found.extend(level.children)
-    return found
-
-
 def _recomputed(made: Split, keys: Keys) -> dict[str, None]:
-    equations = [e for level in _levels(made) for e in level.retrieval.recomputed]
+    equations = [e for level in levels_of(made.level) for e in level.retrieval.recomputed]
     return dict.fromkeys(keys.equation(e) for e in equations if e.outputs and e.outputs[0] in keys.of)
 
 

@@ -4,7 +4,6 @@
               | place '/' word '#' number             of an input: argument, constant, carried, slice...
     place   ::= (loop '/')* scope                     loops and branches around, then the `jax.named_scope` path
     what    ::= operation '#' ordinal ['.' output]    a value with a name is `name[resid]`
-
     part    ::= what '~' operation                    of what only the derivative of that equation needs
 
 The ordinal counts equations of the same place and operation, in the order of the program. Neither lines nor files are
@@ -42,9 +41,7 @@ class Keys:
         self.program = program
         self.of: dict[Value, str] = {}
         """The key of each value."""
-        names = [argument_names[i] if i < len(argument_names) else f"#{i}" for i in range(len(program.inputs))]
-        self.of.update((v, f"argument {n}") for v, n in zip(program.inputs, names, strict=True))
-        self.of.update((v, f"constant #{i}") for i, (v, _) in enumerate(program.constants))
+        self.of.update(_given(program, argument_names, "argument "))
         self._parts: Counter[str] = Counter()
         self._number(program, "")
 
@@ -115,11 +112,16 @@ def program_keys(program: Program, argument_names: Sequence[str] = ()) -> dict[V
     Calls and regions are no places of their own. A called program that stands in it several times has to be copied
     first (`inline_all`), as its values would be the same ones.
     """
-    names = [argument_names[i] if i < len(argument_names) else f"#{i}" for i in range(len(program.inputs))]
-    found = {v: f"argument {n}" for v, n in zip(program.inputs, names, strict=True)}
-    found.update((v, f"constant #{i}") for i, (v, _) in enumerate(program.constants))
+    found = _given(program, argument_names, "argument ")
     _number_program(program, "", Counter(), found)
     return found
+
+
+def _given(program: Program | Linearized, argument_names: Sequence[str], word: str) -> dict[Value, str]:
+    """What inputs and constants are called: `word` with the name of an argument, or with its number if it has none."""
+    names = [argument_names[i] if i < len(argument_names) else f"#{i}" for i in range(len(program.inputs))]
+    found = {v: f"{word}{n}" for v, n in zip(program.inputs, names, strict=True)}
+    return found | {v: f"constant #{i}" for i, (v, _) in enumerate(program.constants)}
 
 
 def _number_program(
@@ -184,9 +186,7 @@ def operation_text(op: Op) -> str:
 
 def program_digests(program: Program, argument_names: Sequence[str] = ()) -> dict[Value, str]:
     """What each value of a program is computed by, as a hash: down to the arguments, whatever the order of lines."""
-    names = [argument_names[i] if i < len(argument_names) else f"#{i}" for i in range(len(program.inputs))]
-    found = dict(zip(program.inputs, names, strict=True))
-    found.update((v, f"constant #{i}") for i, (v, _) in enumerate(program.constants))
+    found = _given(program, argument_names, "")
     _digest(program, found)
     return found
 

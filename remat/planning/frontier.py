@@ -88,7 +88,7 @@ class Frontier:
         return self.base_seconds + self.solver.bound(limit)
 
 
-def frontier_of(region: Checkpoint, active: Sequence[bool], auxiliary: int = 0) -> Frontier:
+def frontier_of(region: Checkpoint, active: Sequence[bool]) -> Frontier:
     """The plans of a region that is differentiated with respect to its active inputs, for the current target.
 
     **Raises** `ReverseModeError` for a program that cannot be run in reverse.
@@ -98,14 +98,14 @@ def frontier_of(region: Checkpoint, active: Sequence[bool], auxiliary: int = 0) 
     keys = program_keys(program)
     copies: dict[Value, Any] = {}
     whole = around(program, Checkpoint(program, None, region.prevent_cse, region.function, derived=True))
-    linearized = _linearized(whole, active, auxiliary, copies)
+    linearized = linearize_program(whole, active, copies=copies)
     digests = program_digests(program)
     choices = {copies[v]: (key, digests[v]) for v, key in keys.items() if isinstance(copies.get(v), Value)}
     problem = problem_of(linearized, choices, rates)
     solver = KeptSets(problem)
     sets = [*_kept_sets(solver, problem, choices), *_usual_sets(linearized, problem, choices)]
     sets = list(dict.fromkeys(sets))
-    trial = _Trial(region, active, auxiliary, rates)
+    trial = _Trial(region, active, rates)
     tried = [trial.without(program)]
     every = frozenset(v.key for kept in sets for v in kept)
     for structure in structures_for(program):
@@ -113,19 +113,11 @@ def frontier_of(region: Checkpoint, active: Sequence[bool], auxiliary: int = 0) 
     return Frontier(_front(tried), tuple(tried), tried[0].seconds, solver)
 
 
-def _linearized(
-    program: Program, active: Sequence[bool], auxiliary: int, copies: dict[Value, Any] | None
-) -> Linearized:
-    linearized = linearize_program(program, active, copies=copies)
-    linearized.tangent_outputs[len(program.outputs) - auxiliary :] = [None] * auxiliary
-    return linearized
-
-
 def _kept_sets(
     solver: KeptSets, problem: Problem, choices: dict[Value, tuple[str, str]]
 ) -> list[tuple[KeptValue, ...]]:
     """The best sets for some numbers of bytes, without those that take more and save nothing."""
-    fewest, most = solver.fewest_bytes(), solver.most_bytes
+    fewest, most = solver.fewest_bytes(), solver.most_bytes()
     count = max(FEWEST, min(MOST, EQUATIONS // max(1, len(problem.seconds))))
     found: list[tuple[KeptValue, ...]] = []
     best = float("inf")
@@ -162,17 +154,17 @@ def _as_kept(problem: Problem, numbers: Iterable[int], choices: dict[Value, tupl
 class _Trial:
     """Differentiates and simulates plans of one region."""
 
-    def __init__(self, region: Checkpoint, active: Sequence[bool], auxiliary: int, rates: Rates):
-        self.region, self.active, self.auxiliary, self.rates = region, active, auxiliary, rates
+    def __init__(self, region: Checkpoint, active: Sequence[bool], rates: Rates):
+        self.region, self.active, self.rates = region, active, rates
 
     def without(self, program: Program) -> Choice:
-        linearized = _linearized(program, self.active, self.auxiliary, None)
+        linearized = linearize_program(program, self.active)
         return self._choice("none", (), split(linearized, decide(linearized, False), warn=False))
 
     def each(self, structure: str, every: frozenset[str], sets: Sequence[tuple[KeptValue, ...]]) -> list[Choice]:
         """The plans of one structure, which is linearized once."""
         program = regions_of(self.region, structure, every, "plan")
-        linearized = _linearized(program, self.active, self.auxiliary, None)
+        linearized = linearize_program(program, self.active)
         decisions = decide(linearized, False)
         key_of = {
             e.outputs[0]: e.op.tag

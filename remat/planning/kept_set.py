@@ -15,6 +15,7 @@ Source: the formulation is the well-known one of recomputation without a schedul
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -43,11 +44,6 @@ class KeptSet:
     seconds: float
     bound: float
 
-    @property
-    def gap(self) -> float:
-        """How much of its seconds might be saved at most, as a part of them."""
-        return 0.0 if self.seconds <= self.bound else 1 - self.bound / self.seconds
-
 
 class KeptSets:
     """Solves for one limit after another. Made once for a problem."""
@@ -60,16 +56,10 @@ class KeptSets:
         self._least: list[float] = []
         self._fill()
 
-    @property
     def most_bytes(self) -> int:
         """Bytes beyond which keeping more saves nothing."""
-        return self._free_of_limit.bytes
-
-    @property
-    def _free_of_limit(self) -> KeptSet:
-        if not hasattr(self, "_without_limit"):
-            self._without_limit = self.within(None) or KeptSet(frozenset(), 0, 0.0, 0.0)
-        return self._without_limit
+        found = self.within(None)
+        return 0 if found is None else found.bytes
 
     def fewest_bytes(self) -> int:
         """What has to be kept in any case: results of effects and of loops, and what loops carry."""
@@ -107,9 +97,9 @@ class KeptSets:
     def _fill(self) -> None:
         problem = self.problem
         self._sizes = np.asarray(problem.bytes, dtype=float)
-        self._shifts = [c for c, before in problem.made_before.items() if before != GIVEN]
-        self._shift_count = len(self._shifts)
-        shift_column = {c: len(problem.values) + len(problem.seconds) + i for i, c in enumerate(self._shifts)}
+        self._shift_count = len(problem.made_before)
+        first = len(problem.values) + len(problem.seconds)
+        shift_column = {c: first + i for i, c in enumerate(problem.made_before)}
         for c, column in shift_column.items():  # rebuilt from the iteration before only if that value is kept
             self._row([(problem.made_before[c], 1.0), (column, -1.0)], 0.0)
         for value in set(problem.needed):
@@ -146,9 +136,8 @@ class KeptSets:
         from scipy.sparse import coo_array
 
         columns = len(objective)
-        matrix = coo_array((self._entries, (self._rows, self._columns)), shape=(len(self._least), columns)).tocsr()
         least: Any = np.asarray(self._least)  # the stub of scipy knows numbers only
-        constraints = [LinearConstraint(matrix, lb=least)]
+        constraints = [LinearConstraint(self._matrix, lb=least)]
         if limit is not None:
             taken = self._sizes if sizes is None else sizes
             sizes = np.concatenate([taken, np.zeros(columns - len(taken))])
@@ -161,7 +150,14 @@ class KeptSets:
         )
         return found if found.x is not None else None
 
-    @property
+    @cached_property
+    def _matrix(self) -> Any:
+        from scipy.sparse import coo_array
+
+        shape = len(self._least), len(self._most)
+        return coo_array((self._entries, (self._rows, self._columns)), shape=shape).tocsr()
+
+    @cached_property
     def _most(self) -> Any:
         """The largest value of each variable: 0 for what cannot be kept, and for what does not run again."""
         problem = self.problem

@@ -17,12 +17,13 @@ from dataclasses import dataclass, field
 from remat.decisions import SAVE, Decision
 from remat.ir.linearized import LinearCond, Linearized, LinearScan, LinearShardMap
 from remat.ir.ops import Scan, Zeros
-from remat.ir.program import Atom, Equation, Value
+from remat.ir.program import Atom, Value
 from remat.ir.rewrite import prune
 from remat.ir.types import element_count, size_in_bytes
 from remat.planning.seconds import Rates
 from remat.simulate.level import devices
 from remat.transforms.decide import mark_last_region
+from remat.transforms.rules.scan_residuals import runs_again
 from remat.transforms.split import split
 from remat.transforms.walk import Level
 
@@ -40,7 +41,7 @@ class Problem:
     - `is_choice`: whether a plan can keep it. `is_carried`: whether it is what a loop carries. `is_free`: whether it is
       there anyway.
     - `made_by`: the equation that makes each, or `GIVEN`. `made_before`: for what is carried, the value that it was
-      made as in the iteration before, or `GIVEN`.
+      made as in the iteration before.
     - `seconds`: what running each equation again takes; nothing for one that only derivatives need, which runs once,
       in whichever pass. `inputs`: the values that each reads. `fixed`: the equations
       that never run again.
@@ -110,7 +111,7 @@ class _Builder:
             runs_forward = not read_forward.isdisjoint(equation.outputs)
             seconds = times * self.rates.equation(equation) if runs_forward else 0.0
             number = self.equation(equation.inputs, seconds)
-            if equation.op.effects or (isinstance(equation.op, Scan) and _keeps_results(equation, level)):
+            if equation.op.effects or (isinstance(equation.op, Scan) and not runs_again(equation, level)):
                 self.problem.fixed.add(number)
             for value in equation.outputs:
                 is_free = isinstance(equation.op, Zeros)
@@ -146,9 +147,3 @@ class _Builder:
 
 
 _STRUCTURED = (LinearScan, LinearCond, LinearShardMap)
-
-
-def _keeps_results(equation: Equation, level: Level) -> bool:
-    """Whether a loop does not run again, as its region's backward begins at once."""
-    region = equation.region
-    return region is None or (region.parent is None and region.last and not level.in_loop)

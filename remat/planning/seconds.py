@@ -35,19 +35,18 @@ TRANSCENDENTAL = 8.0
 @dataclass(frozen=True)
 class Rates:
     """What a device does in a second: operations in products of 16-bit and of wider floats, bytes to and from its
-    memory, and bytes between that and the host's."""
+    memory."""
 
     narrow: float
     wide: float
     bandwidth: float
-    host: float
 
     @classmethod
     def of(cls, target: Target) -> Rates:
         """Data sheet figures; those of a small CPU where there are none."""
         wide = target.f32_flops or CPU_FLOPS
         bandwidth = target.memory_bandwidth or CPU_BANDWIDTH
-        return cls(target.bf16_flops or wide, wide, bandwidth, target.host_bandwidth or bandwidth / 8)
+        return cls(target.bf16_flops or wide, wide, bandwidth)
 
     def equation(self, equation: Equation) -> float:
         """Seconds that an equation takes, with the programs in it. One of whose operations nothing is known takes what

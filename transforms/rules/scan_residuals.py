@@ -85,10 +85,7 @@ class ScanResiduals:
     def runs_again(self) -> bool:
         """Whether the loop is recomputed with its region: so for regions whose backward does not begin at once, and
         for loops inside loops."""
-        region = self.op.equation.region
-        if region is None or self.op.equation.op.effects:
-            return False
-        return region.parent is not None or not region.last or self.level.in_loop
+        return runs_again(self.op.equation, self.level)
 
     def decision(self, origin: Value) -> Decision:
         """Values that the policy keeps are kept. So is what is carried, where the loop does not run again or the policy
@@ -296,3 +293,11 @@ class ScanResiduals:
         new = Scan(body, op.length, op.reverse, op.constant_count, op.carry_count, op.unroll)
         remaining = [v for v in forward.outputs if v not in left_out]
         return Equation(new, [*forward.inputs, *kept.values()], remaining, forward.source, forward.region)
+
+
+def runs_again(loop: Equation, level: Level) -> bool:
+    """The same of any loop of a level."""
+    region = loop.region
+    if region is None or loop.op.effects:
+        return False
+    return region.parent is not None or not region.last or level.in_loop
