@@ -12,9 +12,11 @@ from remat import Target
 from remat.ir.ops import Checkpoint
 from remat.ir.program import Program
 from remat.ir.rewrite import prune_program
+from remat.simulate.flat import has_barrier
 from remat.simulate.live_bytes import simulate
 from remat.targets.array_rules import ARRAY_RULES, ArrayRules
 
+NEW_MODE = bool(getattr(jax.config, "jax_remat3", False))
 A = jnp.ones((128, 128))
 SIZE = 2**16
 CPU, TPU, GPU = Target.parse("cpu"), Target.parse("tpu:v5e:2x2"), Target.parse("gpu:H100")
@@ -354,11 +356,13 @@ def test_jax_puts_a_barrier_before_what_is_recomputed():
         return layer(layer(x @ w, w), w).sum()
 
     program = remat.trace(jax.grad(loss))(A, A)
-    assert "optimization_barrier" not in str(program)
+    written = [e.op.name for e in program.equations].count("optimization_barrier")
     steps = [e.op.name for e in simulate(program, target=TPU).equations]
-    assert steps.count("checkpoint") == 2
+    assert steps.count("checkpoint") + steps.count("optimization_barrier") == 2
+    assert written == (2 if NEW_MODE else 0)  # JAX's new mode writes into the program what the old one adds in lowering
     both = remat.trace(jax.grad(loss, argnums=(0, 1)))(A, A)
     pruned = prune_program(Program(both.inputs, both.equations, both.outputs[1:], both.constants))
-    assert [e.op.differentiated for e in pruned.equations if isinstance(e.op, Checkpoint)] == [True, True]
+    added = [has_barrier(e.op) for e in pruned.equations if isinstance(e.op, Checkpoint)]
+    assert added == [not NEW_MODE, not NEW_MODE]
     plain = remat.trace(loss)(A, A)  # not differentiated: no barrier
     assert "checkpoint" not in [e.op.name for e in simulate(plain, target=TPU).equations]
