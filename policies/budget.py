@@ -22,7 +22,6 @@ from remat.planning.frontier import Frontier, frontier_of
 from remat.planning.structures import STRUCTURES
 from remat.policies.algebra import Combinable
 from remat.policies.parse import WITH_ARGUMENT, WORDS, Reader
-from remat.simulate.sizes import held_bytes
 from remat.targets.current import current_target, use_target_if_chosen
 from remat.targets.target import Target, as_target
 from remat.units import bytes_text, parse_bytes
@@ -127,7 +126,7 @@ class Budget(Arranging):
                 f"the policy auto needs to know the memory of a device, and that of {target} is not known. Name a "
                 "target (target='tpu:v5e:2x2'), or the number of bytes: 'budget:8GiB'."
             )
-        return max(0, int(ROOM * target.memory_bytes) - held_bytes(op.program))
+        return max(0, int(ROOM * target.memory_bytes) - frontier.spread.held)
 
     def __str__(self) -> str:
         if self.limit is None:
@@ -149,14 +148,15 @@ _known: OrderedDict[Any, Frontier] = OrderedDict()
 _lock = threading.RLock()
 
 
-def known_frontier(op: Checkpoint, active: Sequence[bool]) -> Frontier:
-    """The plans of a region, worked out once for each program, set of differentiated inputs and target."""
+def known_frontier(op: Checkpoint, active: Sequence[bool], parts: Sequence[int] = ()) -> Frontier:
+    """The plans of a region, worked out once for each program, set of differentiated inputs and target. `parts` says in
+    how many parts each input is, over devices."""
     program = inline_all(op.program)
     text = "\n".join([str(program), *program_keys(program).values()])
-    key = hashlib.sha256(text.encode()).digest(), tuple(active), op.prevent_cse, current_target()
+    key = hashlib.sha256(text.encode()).digest(), tuple(active), tuple(parts), op.prevent_cse, current_target()
     with _lock:
         if key not in _known:
-            _known[key] = frontier_of(op, active)
+            _known[key] = frontier_of(op, active, parts)
         _known.move_to_end(key)
         while len(_known) > REMEMBERED:
             _known.popitem(last=False)

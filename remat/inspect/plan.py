@@ -15,10 +15,10 @@ from remat.inspect.timeline import Timeline, timeline_of
 from remat.ir.ops import Checkpoint
 from remat.ir.program import Program
 from remat.planning.choice import Choice
+from remat.planning.devices import parts_of
 from remat.planning.frontier import Frontier
 from remat.policies.budget import Planned, budget_or_auto, known_frontier, planned
 from remat.signature import flatten_arguments
-from remat.simulate.sizes import held_bytes
 from remat.targets.measure import Measurement, made_for, measure, versions_of
 from remat.targets.out_of_memory import read_out_of_memory
 from remat.targets.target import Target, as_target
@@ -50,7 +50,8 @@ class Plan:
     - `seconds_without`: those of the function without any checkpoint.
     - `lower_bound`: seconds that no plan gets below that keeps as many bytes as the budget and recomputes nothing
       twice, by the linear relaxation. `gap`: how much of its time the plan might save at most.
-    - `argument_bytes`: what the caller holds besides.
+    - `argument_bytes`: what the caller holds besides. `devices`: over how many devices values are spread, as far as
+      shardings of the arguments and constraints in the function say; all bytes and seconds are of one of them.
     - `compiled`: what the compiled program takes, once `verify` was called.
     - `corrections`: how many plans `verify` compiled before, since the compiler took more or less than was simulated.
     """
@@ -63,6 +64,7 @@ class Plan:
     seconds_without: float
     lower_bound: float
     argument_bytes: int
+    devices: int = 1
     compiled: Measurement | None = None
     corrections: int = 0
     _loss: Loss = field(repr=False, default=None)  # type: ignore[assignment]
@@ -93,9 +95,8 @@ class Plan:
     def verify(self) -> Plan:
         """Compile the step, and correct the plan by what the compiler takes: at most twice.
 
-        Where the program takes more or less than was simulated, others are taken to do so by the same factor, and the
-        fastest plan that is within the budget then is compiled too. Of arrays that are sharded, bytes are simulated of
-        all devices together; the factor brings them to one device.
+        Where the program takes more or less than was simulated, others are taken to do so by the same factor, or in a
+        line with two that were compiled; the fastest plan that is within the budget then is compiled too.
 
         **Returns** the fastest of the compiled plans that are within the budget, with what is `compiled`.
 
@@ -108,26 +109,27 @@ class Plan:
             found = replace(self, choice=choice)
             taken = measure(self._loss.gradient(found.policy), *self._loss.leaves, target=self.target)
             tried.append(replace(found, compiled=taken, corrections=len(tried)))
-            choice = None if self.of == "saved" else self._corrected(_bytes_of(taken), [p.choice for p in tried])
+            choice = None if self.of == "saved" else self._corrected(tried)
         for limit in (EXACT, CLOSE):
             fits = [p for p in tried if p.compiled_bytes is not None]
             within = [p for p in fits if self.of == "saved" or (p.compiled_bytes or 0) <= limit * self.budget_bytes]
             if within:
                 return min(within, key=lambda p: p.choice.seconds)
-        least = min(_bytes_of(p.compiled) for p in tried if p.compiled is not None)
+        least = min(map(_taken, tried))
         raise BudgetError(
             f"no plan for {self.function} was within {self.budget_bytes} bytes when compiled for {self.target}: the "
             f"smallest took {least}. Give at least that."
         )
 
-    def _corrected(self, compiled: int, tried: Sequence[Choice]) -> Choice | None:
-        """The plan to compile next, the last of those tried having taken so much; None if there is no better one."""
-        last, frontier = tried[-1], self._frontier
-        found = frontier.within(int(EXACT * self.budget_bytes * max(last.peak_bytes, 1) / compiled))
+    def _corrected(self, tried: Sequence[Plan]) -> Choice | None:
+        """The plan to compile next; None if there is no better one than those tried."""
+        frontier, before, compiled = self._frontier, [p.choice for p in tried], _taken(tried[-1])
+        found = frontier.within(_simulated_at(int(EXACT * self.budget_bytes), tried))
         if compiled <= EXACT * self.budget_bytes:
-            return None if found is None or found in tried or found.seconds > FASTER * last.seconds else found
+            slower = found is None or found in before or found.seconds > FASTER * before[-1].seconds
+            return None if slower else found
         smaller = [found, frontier.smallest, frontier.barest]
-        return next((c for c in smaller if c is not None and c not in tried), None)
+        return next((c for c in smaller if c is not None and c not in before), None)
 
     def to_json(self) -> str:
         """The plan as a file has it, with sizes as plain integers."""
@@ -135,6 +137,7 @@ class Plan:
             "schema": SCHEMA,
             "function": self.function,
             "target": self.target,
+            "devices": self.devices,
             "budget_bytes": self.budget_bytes,
             "of": self.of,
             "structure": self.choice.structure,
@@ -160,6 +163,23 @@ class Plan:
         from remat.report.plan import plan_text
 
         return plan_text(self)
+
+
+def _simulated_at(compiled: int, tried: Sequence[Plan]) -> int:
+    """What is simulated of a plan that takes so much once compiled: in a line with the last two that were compiled, or
+    with the last one by the same factor."""
+    last = tried[-1].choice.peak_bytes, _taken(tried[-1])
+    if len(tried) > 1:
+        before = tried[-2].choice.peak_bytes, _taken(tried[-2])
+        if (last[0] - before[0]) * (last[1] - before[1]) > 0:
+            return int(last[0] + (compiled - last[1]) * (last[0] - before[0]) / (last[1] - before[1]))
+    return int(compiled * max(last[0], 1) / last[1])
+
+
+def _taken(tried: Plan) -> int:
+    """What the compiled program takes."""
+    assert tried.compiled is not None
+    return _bytes_of(tried.compiled)
 
 
 def _bytes_of(taken: Measurement) -> int:
@@ -217,24 +237,30 @@ def plan(
     chosen = as_target(target)
     loss = Loss.of("remat.plan", fun, args, kwargs, argnums)
     with made_for(chosen):
-        region, active = region_of(loss)
+        region, active, parts = region_of(loss)
         wanted = budget_or_auto(budget, of)
-        frontier = known_frontier(region, active)
+        frontier = known_frontier(region, active, parts)
         limit = wanted.bytes_for(region, frontier)
         found = wanted.choose(region, frontier)
         return Plan(
-            loss.function, str(chosen), limit, wanted.of, found, frontier.base_seconds,
-            frontier.lower_bound(limit), held_bytes(region.program), _loss=loss, _frontier=frontier,
+            loss.function, str(chosen), limit, wanted.of, found, frontier.without.seconds,
+            frontier.lower_bound(limit), frontier.spread.held, frontier.spread.parts, _loss=loss, _frontier=frontier,
         )  # fmt: skip
 
 
-def region_of(loss: Loss) -> tuple[Checkpoint, list[bool]]:
-    """A loss as a region, and which of its inputs are differentiated."""
+def region_of(loss: Loss) -> tuple[Checkpoint, list[bool], list[int]]:
+    """A loss as a region, which of its inputs are differentiated, and in how many parts they are, over devices."""
     program = trace_arguments(loss.fun, flatten_arguments(loss.fun, tuple(loss.leaves), {}))
     active = [i in loss.active for i in range(len(program.inputs))]
     constants = [v for v, _ in program.constants]  # inputs of a region, after its own
     closed = Program([*program.inputs, *constants], program.equations, program.outputs)
-    return Checkpoint(closed, None, True, loss.function, derived=True), [*active, *(False for _ in constants)]
+    parts = [
+        parts_of(getattr(leaf, "sharding", None), v.type.shape)
+        for leaf, v in zip(loss.leaves, program.inputs, strict=True)
+    ]
+    parts += [1 for _ in constants]
+    active += [False for _ in constants]
+    return Checkpoint(closed, None, True, loss.function, derived=True), active, parts
 
 
 def load_plan(path: str | os.PathLike[str]) -> Planned:

@@ -39,7 +39,12 @@ def size_in_bytes(type: Any) -> int:
 
 def element_count(shape: Any) -> int:
     """How many elements an array of this shape has; see `SYMBOLIC_SIZE`."""
-    return math.prod(d if isinstance(d, int) else SYMBOLIC_SIZE for d in shape)
+    return _element_count(tuple(shape))
+
+
+@functools.lru_cache(maxsize=4096)
+def _element_count(shape: tuple[Any, ...]) -> int:
+    return math.prod([d if isinstance(d, int) else SYMBOLIC_SIZE for d in shape])
 
 
 SYMBOLIC_SIZE = 1024

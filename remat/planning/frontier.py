@@ -2,13 +2,14 @@
 
 For some numbers of bytes the best set of values to keep is found (`kept_set`), and set into each way of cutting the
 program into regions (`structures`). Each such plan is differentiated and simulated as it would run. A budget takes the
-fastest plan whose peak is within it, from one list: so a larger budget is never slower, whatever the solver did.
+fastest plan whose peak is within it, from one list: so a larger budget is never slower, whatever the solver did. A
+budget of what is kept takes the best set for just that.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 from remat.decisions import RECOMPUTE
@@ -21,6 +22,7 @@ from remat.ir.traits import is_batched_product, is_product
 from remat.ir.types import short_text, size_in_bytes
 from remat.planning.apply import regions_of
 from remat.planning.choice import Choice, KeptValue
+from remat.planning.devices import Spread, spread_of
 from remat.planning.kept_set import KeptSets
 from remat.planning.problem import Problem, problem_of
 from remat.planning.seconds import Rates
@@ -37,25 +39,42 @@ MOST, FEWEST, EQUATIONS = 24, 8, 12_000
 about that many equations differentiated and simulated for each structure."""
 
 
-@dataclass(frozen=True, eq=False)
 class Frontier:
-    """The plans of one program, the fastest first, each with a lower peak than those before.
+    """The plans of one program. They are worked out when they are asked for: a budget of what is kept needs one of
+    them, one of the peak all.
 
     **Attributes**
 
-    - `choices`: the plans. `tried`: all that were looked at.
-    - `base_seconds`: of the program without any region. `solver`: for bounds.
+    - `choices`: the plans that are worth having, the fastest first, each with a lower peak than those before.
+      `tried`: all that were looked at. `without`: the program without any region.
+    - `solver`: for kept sets and bounds.
+    - `spread`: over how many devices; all bytes and seconds of plans are of one of them.
     """
 
-    choices: tuple[Choice, ...]
-    tried: tuple[Choice, ...]
-    base_seconds: float
-    solver: KeptSets = field(repr=False)
+    def __init__(self, region: Checkpoint, active: Sequence[bool], parts: Sequence[int]):
+        rates = Rates.of(current_target())
+        self._program = inline_all(region.program)
+        self.spread = spread_of(self._program, active, parts)
+        self._trial = _Trial(region, active, rates, self.spread)
+        self._sets = _Sets(self._program, region, active, rates)
+        self.solver = self._sets.solver
 
-    @property
+    @cached_property
+    def tried(self) -> tuple[Choice, ...]:
+        sets = self._sets.to_try()
+        every = frozenset(v.key for kept in sets for v in kept)
+        found = [self.without]
+        for structure in structures_for(self._program):
+            found += self._trial.each(structure, every, sets)
+        return tuple(found)
+
+    @cached_property
+    def choices(self) -> tuple[Choice, ...]:
+        return _front(self.tried)
+
+    @cached_property
     def without(self) -> Choice:
-        """The program without any region."""
-        return next(c for c in self.tried if c.structure == "none")
+        return self._trial.without(self._program)
 
     @property
     def smallest(self) -> Choice:
@@ -78,39 +97,53 @@ class Frontier:
         return min(self.tried, key=lambda c: (c.kept_bytes, c.seconds))
 
     def within_saved(self, limit: int) -> Choice | None:
-        """The fastest plan that keeps at most `limit` bytes; None if there is none."""
-        found = [c for c in self.tried if c.kept_bytes <= limit]
+        """The fastest plan that keeps at most `limit` bytes; None if there is none. In straight-line code that is the
+        best set within these bytes in one region; in long loops, one in nested loops may keep less."""
+        kept = self._sets.best(limit * self.spread.parts)
+        exact = [] if kept is None else self._trial.each("plain", frozenset(v.key for v in kept), [kept])
+        found = [c for c in exact if c.kept_bytes <= limit]
+        if not found or any(name.startswith("loops") for name in structures_for(self._program)):
+            found += [c for c in self.tried if c.kept_bytes <= limit]
         return min(found, key=lambda c: (c.seconds, c.peak_bytes), default=None)
 
     def lower_bound(self, limit: int) -> float:
         """Seconds that no plan takes less than that keeps at most `limit` bytes between the passes, and computes
         nothing twice over: of the linear relaxation."""
-        return self.base_seconds + self.solver.bound(limit)
+        parts = self.spread.parts
+        return self.without.seconds + self.solver.bound(limit * parts) / parts
 
 
-def frontier_of(region: Checkpoint, active: Sequence[bool]) -> Frontier:
-    """The plans of a region that is differentiated with respect to its active inputs, for the current target.
+def frontier_of(region: Checkpoint, active: Sequence[bool], parts: Sequence[int] = ()) -> Frontier:
+    """The plans of a region that is differentiated with respect to its active inputs, for the current target. `parts`
+    says in how many parts each input is, over devices, where that is known.
 
     **Raises** `ReverseModeError` for a program that cannot be run in reverse.
     """
-    rates = Rates.of(current_target())
-    program = inline_all(region.program)
-    keys = program_keys(program)
-    copies: dict[Value, Any] = {}
-    whole = around(program, Checkpoint(program, None, region.prevent_cse, region.function, derived=True))
-    linearized = linearize_program(whole, active, copies=copies)
-    digests = program_digests(program)
-    choices = {copies[v]: (key, digests[v]) for v, key in keys.items() if isinstance(copies.get(v), Value)}
-    problem = problem_of(linearized, choices, rates)
-    solver = KeptSets(problem)
-    sets = [*_kept_sets(solver, problem, choices), *_usual_sets(linearized, problem, choices)]
-    sets = list(dict.fromkeys(sets))
-    trial = _Trial(region, active, rates)
-    tried = [trial.without(program)]
-    every = frozenset(v.key for kept in sets for v in kept)
-    for structure in structures_for(program):
-        tried += trial.each(structure, every, sets)
-    return Frontier(_front(tried), tuple(tried), tried[0].seconds, solver)
+    return Frontier(region, active, parts)
+
+
+class _Sets:
+    """The sets of values that may be kept, of a region that is linearized as one."""
+
+    def __init__(self, program: Program, region: Checkpoint, active: Sequence[bool], rates: Rates):
+        keys = program_keys(program)
+        copies: dict[Value, Any] = {}
+        whole = around(program, Checkpoint(program, None, region.prevent_cse, region.function, derived=True))
+        self.linearized = linearize_program(whole, active, copies=copies)
+        digests = program_digests(program)
+        self.choices = {copies[v]: (key, digests[v]) for v, key in keys.items() if isinstance(copies.get(v), Value)}
+        self.problem = problem_of(self.linearized, self.choices, rates)
+        self.solver = KeptSets(self.problem)
+
+    def best(self, limit: int) -> tuple[KeptValue, ...] | None:
+        """The best set within so many bytes; None if there is none."""
+        found = self.solver.within(limit)
+        return None if found is None else _as_kept(self.problem, found.kept, self.choices)
+
+    def to_try(self) -> list[tuple[KeptValue, ...]]:
+        """The sets that plans are made of, whatever the budget is."""
+        usual = _usual_sets(self.linearized, self.problem, self.choices)
+        return list(dict.fromkeys([*_kept_sets(self.solver, self.problem, self.choices), *usual]))
 
 
 def _kept_sets(
@@ -154,8 +187,8 @@ def _as_kept(problem: Problem, numbers: Iterable[int], choices: dict[Value, tupl
 class _Trial:
     """Differentiates and simulates plans of one region."""
 
-    def __init__(self, region: Checkpoint, active: Sequence[bool], rates: Rates):
-        self.region, self.active, self.rates = region, active, rates
+    def __init__(self, region: Checkpoint, active: Sequence[bool], rates: Rates, spread: Spread):
+        self.region, self.active, self.rates, self.spread = region, active, rates, spread
 
     def without(self, program: Program) -> Choice:
         linearized = linearize_program(program, self.active)
@@ -182,7 +215,8 @@ class _Trial:
         held = {*made.linearized.inputs, *(v for v, _ in made.linearized.constants)}
         bytes_kept = sum(size_in_bytes(made.level.residuals[v].type) for v in made.residuals if v not in held)
         seconds = self.rates.program(made.forward) + self.rates.program(made.second)
-        return Choice(structure, kept, bytes_kept, simulate_split(made).set_aside, seconds)
+        peak, spread = simulate_split(made).set_aside, self.spread
+        return Choice(structure, kept, spread.kept(bytes_kept), spread.peak(peak), seconds / spread.parts)
 
 
 def _front(tried: Sequence[Choice]) -> tuple[Choice, ...]:

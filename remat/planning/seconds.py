@@ -10,13 +10,14 @@ takes is longer, so seconds are for comparing plans of one program and never cal
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
 from remat.errors import UnknownCostError
 from remat.ir.costs import Cost, cost_of
-from remat.ir.ops import Cond, Scan
+from remat.ir.ops import Cond, Op, Scan
 from remat.ir.program import Equation, Program
 from remat.ir.traits import is_memory_bound, is_view_or_cast
 from remat.ir.types import element_count, size_in_bytes
@@ -35,11 +36,12 @@ TRANSCENDENTAL = 8.0
 @dataclass(frozen=True)
 class Rates:
     """What a device does in a second: operations in products of 16-bit and of wider floats, bytes to and from its
-    memory."""
+    memory. What is known of an op is remembered, since plans of one program have most of their ops in common."""
 
     narrow: float
     wide: float
     bandwidth: float
+    _known: dict[int, tuple[Op, list[Any], float]] = field(default_factory=dict[int, Any], repr=False, compare=False)
 
     @classmethod
     def of(cls, target: Target) -> Rates:
@@ -52,6 +54,13 @@ class Rates:
         """Seconds that an equation takes, with the programs in it. One of whose operations nothing is known takes what
         moving its operands and results takes.
         """
+        op, types = equation.op, [a.type for a in equation.inputs]
+        known = self._known.get(id(op))  # which the entry keeps alive
+        if known is None or known[1] != types:
+            known = self._known[id(op)] = (op, types, self._equation(equation))
+        return known[2]
+
+    def _equation(self, equation: Equation) -> float:
         op = equation.op
         if op.programs:
             inside = [self.program(p) for p in op.programs]

@@ -22,7 +22,9 @@ ROWS = 20
 def plan_text(plan: Plan) -> str:
     """What the plan is, what it takes, and how far from the best it can be."""
     choice = plan.choice
-    lines = wrapped(f"plan for {plan.function}, {plan.of} within {bytes_text(plan.budget_bytes)}, for {plan.target}")
+    each = f", on each of {plan.devices} devices" if plan.devices > 1 else ""
+    what = f"{plan.of} within {bytes_text(plan.budget_bytes)}{each}"
+    lines = wrapped(f"plan for {plan.function}, {what}, for {plan.target}")
     extra = choice.seconds - plan.seconds_without
     rows = [
         ("structure", IN_WORDS[choice.structure]),

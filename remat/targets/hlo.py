@@ -98,13 +98,13 @@ def parse_hlo(text: str) -> Module:
     computations: dict[str, Computation] = {}
     entry = None
     current: Computation | None = None
-    for line in text.splitlines():
+    for line in _lines(text):
         if current is None:
             header = re.match(r"(ENTRY )?%([\w.\-]+) \(.*\{$", line)
             if header:
                 current = computations[header.group(2)] = Computation(header.group(2), {})
                 entry = current if header.group(1) else entry
-        elif line.startswith("}"):
+        elif END.fullmatch(line):
             current = None
         elif " = " in line:
             instruction = _instruction(line)
@@ -114,6 +114,22 @@ def parse_hlo(text: str) -> Module:
     if entry is None:
         raise ValueError("no ENTRY computation in the text of the program")
     return Module(computations, entry)
+
+
+END = re.compile(r"\}(, execution_thread=.*)?")
+"""The last line of a computation."""
+
+
+def _lines(text: str) -> list[str]:
+    """The lines, those put together that attributes of kernels are broken into. Instructions are indented, computations
+    and their ends are not."""
+    found: list[str] = []
+    for line in text.splitlines():
+        if found and found[-1].startswith("  ") and not line.startswith("  ") and not END.fullmatch(line):
+            found[-1] += line
+        else:
+            found.append(line)
+    return found
 
 
 def _instruction(line: str) -> Instruction:

@@ -195,3 +195,43 @@ def test_elements_of_tuples_without_an_instruction():
     assert work_of(module).flops == 2 * 8 * 4 * 16
     assert module.entry.instructions["state#1#1"].arrays == (Array("bf16", (16, 4)),)
     assert module.entry.instructions["state#1"].opcode == "get-tuple-element"
+
+
+KERNEL = """\
+%body (state: (s32[], f32[8,8])) -> (s32[], f32[8,8]) {
+  %state = (s32[], f32[8,8]) parameter(0)
+  %x = f32[8,8] get-tuple-element(%state), index=1
+  %kernel = f32[8,8]{1,0} custom-call(%x), custom_call_target="tpu_custom_call", backend_config={"custom_call_config":{
+"xprof_metadata":"{block: 128}"
+}}, metadata={op_name="attention"}
+  %i = s32[] get-tuple-element(%state), index=0
+  %one = s32[] constant(1)
+  %next = s32[] add(%i, %one)
+  %d = f32[8,8]{1,0} dot(%kernel, %kernel), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+  ROOT %out = (s32[], f32[8,8]) tuple(%next, %d)
+}, execution_thread="main"
+
+%condition (state: (s32[], f32[8,8])) -> pred[] {
+  %state = (s32[], f32[8,8]) parameter(0)
+  %i = s32[] get-tuple-element(%state), index=0
+  %bound = s32[] constant(5)
+  ROOT %less = pred[] compare(%i, %bound), direction=LT
+}
+
+ENTRY %main (x: f32[8,8]) -> f32[8,8] {
+  %x = f32[8,8] parameter(0)
+  %zero = s32[] constant(0)
+  %start = (s32[], f32[8,8]) tuple(%zero, %x)
+  %loop = (s32[], f32[8,8]) while(%start), condition=%condition, body=%body
+  ROOT %out = f32[8,8] get-tuple-element(%loop), index=1
+}
+"""
+
+
+def test_a_computation_goes_on_after_attributes_over_several_lines():
+    """A kernel's attributes have lines of their own, one of which begins as the end of a computation does."""
+    module = parse_hlo(KERNEL)
+    work = work_of(module)
+    assert (work.flops, work.endless, dict(work.kernels)) == (5 * 2 * 8**3, 0, {"tpu_custom_call": 5})
+    assert module.computations["body"].root.name == "out"
+    assert module.computations["body"].instructions["kernel"].attribute("op_name") == '"attention"'
