@@ -16,6 +16,7 @@ A row where a plan takes more than 1.02 of its budget, or more products than the
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import os
 import time
@@ -191,23 +192,21 @@ class Row:
         return f"  {self.budget:24s} {self.budget_mib:9.0f} {hand:8s} {figures}  {self.structure}{mark}"
 
 
-def by_hand(model: Llama, target: str) -> list[tuple[str, int, float]]:
-    """Each policy, with the bytes and the FLOPs of the compiled program."""
-    found: list[tuple[str, int, float]] = []
-    for name, kept in BY_HAND.items():
-        policy = jax.checkpoint_policies.save_only_these_names(*kept)
-        loss = model.loss(lambda layer, policy=policy: jax.checkpoint(layer, policy=policy))
-        taken = remat.measure(jax.value_and_grad(loss), *model.shapes(), target=target)
-        if taken.live_bytes is None:
-            print(f"  {name}: {taken.error}", flush=True)
-            continue
-        found.append((name, taken.live_bytes, (taken.dot_flops or 0) / TFLOP))
-        print(f"  {name:24s} {taken.live_bytes / MIB:9.0f} MiB {found[-1][2]:8.1f} TFLOP", flush=True)
-    return found
+def by_hand(model: Llama, name: str, target: str) -> Row | None:
+    """What a policy takes once compiled; None if the compiler refuses it."""
+    policy = jax.checkpoint_policies.save_only_these_names(*BY_HAND[name])
+    loss = model.loss(lambda layer: jax.checkpoint(layer, policy=policy))
+    taken = remat.measure(jax.value_and_grad(loss), *model.shapes(), target=target)
+    if taken.live_bytes is None:
+        print(f"  {name}: {taken.error}", flush=True)
+        return None
+    return Row(name, taken.live_bytes / MIB, (taken.dot_flops or 0) / TFLOP)
 
 
-def row_for(model: Llama, budget: str, limit: int, tflop: float | None, target: str) -> Row:
-    row = Row(budget, limit / MIB, tflop)
+def row_for(model: Llama, hand: Row, target: str) -> Row:
+    """The plan at the bytes of a policy by hand."""
+    limit = int(hand.budget_mib * MIB)
+    row = Row(hand.budget, hand.budget_mib, hand.by_hand_tflop)
     start = time.perf_counter()
     try:
         plan = remat.plan(model.loss(), *model.shapes(), budget=limit, target=target)
@@ -218,11 +217,8 @@ def row_for(model: Llama, budget: str, limit: int, tflop: float | None, target: 
         return row
     assert plan.compiled is not None
     row.simulated_mib, row.compiled_mib = plan.choice.peak_bytes / MIB, (plan.compiled_bytes or 0) / MIB
-    row.tflop, row.structure, row.corrections = (
-        (plan.compiled.dot_flops or 0) / TFLOP,
-        plan.choice.structure,
-        plan.corrections,
-    )
+    row.tflop = (plan.compiled.dot_flops or 0) / TFLOP
+    row.structure, row.corrections = plan.choice.structure, plan.corrections
     return row
 
 
@@ -231,35 +227,41 @@ def main() -> None:
     parser.add_argument("--target", default="tpu:v5p:2x2x1")
     parser.add_argument("--devices", type=int, default=4)
     parser.add_argument("--layers", type=int, default=32)
-    parser.add_argument("--json", nargs="?", const="", help="write all figures to this file (llama-TARGET.json)")
+    parser.add_argument("--only", default=",".join(BY_HAND), help="policies by hand whose bytes are budgets")
+    parser.add_argument("--between", action="store_true", help="budgets halfway between two policies, too")
+    parser.add_argument("--json", nargs="?", const="", help="write figures to this file (llama-TARGET.json)")
     options = parser.parse_args()
     model = Llama(options.devices, options.layers)
-    hand = by_hand(model, options.target)
-    points: list[tuple[str, int, float | None]] = []
-    for (name, taken, tflop), after in zip(hand, [*hand[1:], None], strict=True):
-        points.append((name, taken, tflop))
-        if after is not None and after[1] > 1.1 * taken:
-            points.append((f"up to {after[0]}", (taken + after[1]) // 2, None))
-    print(f"  {'budget':24s} {'MiB':>9s} {'TFLOP':>8s} {'simulated':>9s} {'compiled':>9s} {'TFLOP':>8s}")
+    hand = [r for n in options.only.split(",") if (r := by_hand(model, n, options.target)) is not None]
+    if options.between:
+        pairs = itertools.pairwise(hand)
+        hand += [Row(f"up to {b.budget}", (a.budget_mib + b.budget_mib) / 2, None) for a, b in pairs]
+    print(f"  {'budget':24s} {'MiB':>9s} {'by hand':>8s} {'simulated':>9s} {'compiled':>9s} {'TFLOP':>8s}")
     rows: list[Row] = []
-    for point in points:
-        rows.append(row_for(model, *point, options.target))
+    for point in sorted(hand, key=lambda r: r.budget_mib):
+        rows.append(row_for(model, point, options.target))
         print(rows[-1], flush=True)
+        if options.json is not None:
+            write(options, rows)
     lost = [r for r in rows if r.is_lost]
     print(f"{len(rows) - len(lost)} of {len(rows)} rows hold")
-    if options.json is not None:
-        default = f"llama-{options.target.split(':')[1]}.json"
-        path = Path(options.json) if options.json else Path(__file__).with_name(default)
-        versions = {"jax": jax.__version__, "remat": remat.__version__}
-        data = {
-            "schema": "remat.benchmark.llama/1",
-            "target": options.target,
-            "devices": options.devices,
-            "layers": options.layers,
-            "versions": versions,
-            "rows": [asdict(r) for r in rows],
-        }
-        path.write_text(json.dumps(data, indent=1) + "\n")
+
+
+def write(options: argparse.Namespace, rows: list[Row]) -> None:
+    """The figures of these rows, and of those that the file has besides."""
+    path = Path(options.json or Path(__file__).with_name(f"llama-{options.target.split(':')[1]}.json"))
+    old = json.loads(path.read_text())["rows"] if path.exists() else []
+    new = {r.budget for r in rows}
+    kept = [r for r in old if r["budget"] not in new]
+    data = {
+        "schema": "remat.benchmark.llama/1",
+        "target": options.target,
+        "devices": options.devices,
+        "layers": options.layers,
+        "versions": {"jax": jax.__version__, "remat": remat.__version__},
+        "rows": sorted([*kept, *map(asdict, rows)], key=lambda r: r["budget_mib"]),
+    }
+    path.write_text(json.dumps(data, indent=1) + "\n")
 
 
 if __name__ == "__main__":
