@@ -23,14 +23,14 @@ from remat.transforms.split import Split
 def recomputes_what_is_alive(made: Split) -> bool:
     """Whether a product after the last loop is computed again."""
     equations = made.level.linearized.equations
-    end = _after_last_loop(equations)
+    end = after_last_loop(equations)
     if end == 0:
         return False
     products = {e for e in equations[end:] if is_product(e.op)}
     return bool(products) and any(e in products for e in made.level.retrieval.recomputed)
 
 
-def _after_last_loop(equations: Sequence[Equation]) -> int:
+def after_last_loop(equations: Sequence[Equation]) -> int:
     """The position after the last loop; 0 if there is none."""
     return max((i + 1 for i, e in enumerate(equations) if is_loop(e.op)), default=0)
 
@@ -38,7 +38,7 @@ def _after_last_loop(equations: Sequence[Equation]) -> int:
 def with_open_end(region: Checkpoint) -> Program:
     """The program of a region, with the region around all of it up to the last loop."""
     program = inline_calls(region.program)
-    end = _after_last_loop(program.equations)
+    end = after_last_loop(program.equations)
     run, rest = program.equations[:end], program.equations[end:]
     last = last_uses(program.equations, program.outputs)
     results = [v for e in run for v in e.outputs if last.get(v, -1) >= end]

@@ -80,4 +80,4 @@ def pareto(
     loss = Loss.of("remat.pareto", fun, args, kwargs, argnums)
     with made_for(chosen):
         frontier = known_frontier(*region_of(loss))
-    return Pareto(loss.function, str(chosen), frontier.choices, frontier.tried)
+        return Pareto(loss.function, str(chosen), frontier.choices, frontier.tried)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 IN_WORDS = {
     "none": "no checkpoint",
     "plain": "one region, just in time",
+    "open_end": "one region, up to the last loop",
     "two_levels": "one region, in segments",
     "segments": "a region around each segment",
     "loops_in_2": "long loops in segments",

@@ -26,9 +26,9 @@ from remat.planning.devices import Spread, spread_of
 from remat.planning.kept_set import KeptSets
 from remat.planning.problem import Problem, problem_of
 from remat.planning.seconds import Rates
-from remat.planning.structures import structures_for
+from remat.planning.structures import end_of, structures_for
 from remat.simulate.live_bytes import simulate_split
-from remat.targets.current import current_target
+from remat.targets.current import current_target, use_target
 from remat.transforms.decide import decide
 from remat.transforms.enclose import around
 from remat.transforms.linearize import linearize_program
@@ -52,7 +52,8 @@ class Frontier:
     """
 
     def __init__(self, region: Checkpoint, active: Sequence[bool], parts: Sequence[int]):
-        rates = Rates.of(current_target())
+        self._target = current_target()
+        rates = Rates.of(self._target)
         self._program = inline_all(region.program)
         self.spread = spread_of(self._program, active, parts)
         self._trial = _Trial(region, active, rates, self.spread)
@@ -61,12 +62,14 @@ class Frontier:
 
     @cached_property
     def tried(self) -> tuple[Choice, ...]:
-        sets = self._sets.to_try()
-        every = frozenset(v.key for kept in sets for v in kept)
         found = [self.without]
         for structure in structures_for(self._program):
-            found += self._trial.each(structure, every, sets)
+            found += self._each(structure, self._sets.to_try(structure))
         return tuple(found)
+
+    def _each(self, structure: str, sets: Sequence[tuple[KeptValue, ...]]) -> list[Choice]:
+        with use_target(self._target):  # whatever is current by now
+            return self._trial.each(structure, sets)
 
     @cached_property
     def choices(self) -> tuple[Choice, ...]:
@@ -74,7 +77,8 @@ class Frontier:
 
     @cached_property
     def without(self) -> Choice:
-        return self._trial.without(self._program)
+        with use_target(self._target):
+            return self._trial.without(self._program)
 
     @property
     def smallest(self) -> Choice:
@@ -100,7 +104,7 @@ class Frontier:
         """The fastest plan that keeps at most `limit` bytes; None if there is none. In straight-line code that is the
         best set within these bytes in one region; in long loops, one in nested loops may keep less."""
         kept = self._sets.best(limit * self.spread.parts)
-        exact = [] if kept is None else self._trial.each("plain", frozenset(v.key for v in kept), [kept])
+        exact = [] if kept is None else self._each("plain", [kept])
         found = [c for c in exact if c.kept_bytes <= limit]
         if not found or any(name.startswith("loops") for name in structures_for(self._program)):
             found += [c for c in self.tried if c.kept_bytes <= limit]
@@ -134,16 +138,30 @@ class _Sets:
         self.choices = {copies[v]: (key, digests[v]) for v, key in keys.items() if isinstance(copies.get(v), Value)}
         self.problem = problem_of(self.linearized, self.choices, rates)
         self.solver = KeptSets(self.problem)
+        held = {copies.get(v) for e in end_of(program) for v in e.outputs}
+        self._held = [i for i, v in enumerate(self.problem.values) if v in held]
+        """What is kept with an open end, whatever a plan says."""
 
     def best(self, limit: int) -> tuple[KeptValue, ...] | None:
         """The best set within so many bytes; None if there is none."""
         found = self.solver.within(limit)
         return None if found is None else _as_kept(self.problem, found.kept, self.choices)
 
-    def to_try(self) -> list[tuple[KeptValue, ...]]:
-        """The sets that plans are made of, whatever the budget is."""
+    def to_try(self, structure: str) -> list[tuple[KeptValue, ...]]:
+        """The sets that plans of a structure are made of, whatever the budget is."""
+        return self._with_open_end if structure == "open_end" else self._usually
+
+    @cached_property
+    def _usually(self) -> list[tuple[KeptValue, ...]]:
         usual = _usual_sets(self.linearized, self.problem, self.choices)
         return list(dict.fromkeys([*_kept_sets(self.solver, self.problem, self.choices), *usual]))
+
+    @property
+    def _with_open_end(self) -> list[tuple[KeptValue, ...]]:
+        held = {self.problem.values[i] for i in self._held}
+        choices = {v: known for v, known in self.choices.items() if v not in held}
+        found = _kept_sets(KeptSets(self.problem, self._held), self.problem, choices)
+        return list(dict.fromkeys([*found, *_usual_sets(self.linearized, self.problem, choices)]))
 
 
 def _kept_sets(
@@ -180,7 +198,7 @@ def _is_batched(equation: Equation) -> bool:
 
 
 def _as_kept(problem: Problem, numbers: Iterable[int], choices: dict[Value, tuple[str, str]]) -> tuple[KeptValue, ...]:
-    values = [(problem.values[i], problem.bytes[i]) for i in sorted(numbers) if problem.is_choice[i]]
+    values = [(problem.values[i], problem.bytes[i]) for i in sorted(numbers) if problem.values[i] in choices]
     return tuple([KeptValue(choices[v][0], short_text(v.type), size, choices[v][1]) for v, size in values])
 
 
@@ -194,8 +212,9 @@ class _Trial:
         linearized = linearize_program(program, self.active)
         return self._choice("none", (), split(linearized, decide(linearized, False), warn=False))
 
-    def each(self, structure: str, every: frozenset[str], sets: Sequence[tuple[KeptValue, ...]]) -> list[Choice]:
+    def each(self, structure: str, sets: Sequence[tuple[KeptValue, ...]]) -> list[Choice]:
         """The plans of one structure, which is linearized once."""
+        every = frozenset(v.key for kept in sets for v in kept)
         program = regions_of(self.region, structure, every, "plan")
         linearized = linearize_program(program, self.active)
         decisions = decide(linearized, False)

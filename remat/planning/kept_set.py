@@ -14,6 +14,7 @@ Source: the formulation is the well-known one of recomputation without a schedul
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -25,8 +26,11 @@ from remat.planning.problem import GIVEN, Problem
 GAP = 1e-3
 """How close to the bound a solution has to be, as a part of it."""
 
-SECONDS = 5.0
-"""How long one solution may take."""
+NODES = 500
+"""How many nodes of the search tree one solution may take: a limit that is the same on every machine."""
+
+SECONDS = 60.0
+"""How long one solution may take, so that planning ends: on a busy machine a plan must not be another one."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,10 +50,11 @@ class KeptSet:
 
 
 class KeptSets:
-    """Solves for one limit after another. Made once for a problem."""
+    """Solves for one limit after another. Made once for a problem. Values that are `held` anyway take nothing."""
 
-    def __init__(self, problem: Problem):
+    def __init__(self, problem: Problem, held: Collection[int] = ()):
         self.problem = problem
+        self._held = held
         self._rows: list[int] = []
         self._columns: list[int] = []
         self._entries: list[float] = []
@@ -97,6 +102,7 @@ class KeptSets:
     def _fill(self) -> None:
         problem = self.problem
         self._sizes = np.asarray(problem.bytes, dtype=float)
+        self._sizes[list(self._held)] = 0
         self._shift_count = len(problem.made_before)
         first = len(problem.values) + len(problem.seconds)
         shift_column = {c: first + i for i, c in enumerate(problem.made_before)}
@@ -143,7 +149,7 @@ class KeptSets:
             sizes = np.concatenate([taken, np.zeros(columns - len(taken))])
             scale = max(self._sizes.max(initial=1.0), 1.0)
             constraints.append(LinearConstraint(coo_array((sizes / scale)[None, :]).tocsr(), ub=limit / scale))
-        options = {"mip_rel_gap": GAP, "time_limit": SECONDS}
+        options = {"mip_rel_gap": GAP, "node_limit": NODES, "time_limit": SECONDS}
         integrality = np.zeros(columns) if relaxed else np.ones(columns)
         found = milp(
             objective, constraints=constraints, bounds=Bounds(0, self._most), integrality=integrality, options=options

@@ -1,6 +1,7 @@
 """Where a program may be cut into regions, as programs: how its recomputation is arranged, whatever is kept besides.
 
 - `plain`: one region; what is needed is recomputed just before its use.
+- `open_end`: the same, up to the last loop; what follows (the product with a vocabulary) is kept as without a plan.
 - `two_levels`: segments inside that region: boundaries are recomputed first, then one segment at a time.
 - `segments`: each segment is a region, its boundaries are kept.
 - `loops_in_2`, `loops_in_3`: long loops are cut into nested segments, of which the first carries are kept.
@@ -14,12 +15,14 @@ from dataclasses import replace
 from remat.ir.ops import Call, Checkpoint, Scan, ShardMap
 from remat.ir.program import Equation, Program
 from remat.ir.rewrite import inline_all, with_programs
+from remat.ir.traits import is_product
 from remat.ir.types import element_count
 from remat.loops.nested import run_plan
 from remat.loops.plan import Plan, in_levels
 from remat.lower import evaluate
 from remat.transforms.derivative import make_program
 from remat.transforms.enclose import around
+from remat.transforms.open_end import after_last_loop, with_open_end
 from remat.transforms.segments import parts_of, segmented
 from remat.transforms.two_levels import in_two_levels
 
@@ -32,6 +35,11 @@ Structure = Callable[[Checkpoint], Program]
 def plain(region: Checkpoint) -> Program:
     """The region as it stands."""
     return around(region.program, region)
+
+
+def open_end(region: Checkpoint) -> Program:
+    """The region up to its last loop."""
+    return with_open_end(region)
 
 
 def two_levels(region: Checkpoint) -> Program:
@@ -56,6 +64,7 @@ def loops_in_3(region: Checkpoint) -> Program:
 
 STRUCTURES: dict[str, Structure] = {
     "plain": plain,
+    "open_end": open_end,
     "two_levels": two_levels,
     "segments": segments,
     "loops_in_2": loops_in_2,
@@ -68,9 +77,16 @@ def structures_for(program: Program) -> list[str]:
     longest = max((_length(e.op) for e in _straight(program)), default=0)
     straight = [e for e in program.equations if not isinstance(e.op, Scan)]
     found = ["plain"]
+    found += ["open_end"] if any(is_product(e.op) for e in end_of(program)) else []
     found += ["two_levels", "segments"] if len(straight) >= LONG or longest else []
     found += ["loops_in_2"] if longest >= LONG else []
     return found + (["loops_in_3"] if longest >= LONG**2 // 4 else [])
+
+
+def end_of(program: Program) -> list[Equation]:
+    """What follows the last loop; nothing if there is none."""
+    start = after_last_loop(program.equations)
+    return program.equations[start:] if start else []
 
 
 def _straight(program: Program) -> list[Equation]:

@@ -318,3 +318,28 @@ def test_a_refused_plan_is_replaced(monkeypatch):
     found = remat.plan(layers, W, X, budget=budget, target="cpu").verify()
     assert refusals
     assert found.compiled_bytes <= budget * 0.9
+
+
+def test_plans_are_for_the_target_that_they_were_asked_for():
+    """They are worked out when they are needed, where another target may be current."""
+    from remat.inspect.plan import region_of
+    from remat.inspect.planned import Loss
+    from remat.planning.frontier import frontier_of
+    from remat.targets.current import use_target
+
+    region = region_of(Loss.of("test", layers, (W, X), {}, 0))
+    with use_target("tpu:v5e:2x2"):
+        there = frontier_of(*region)
+        expected = frontier_of(*region).tried
+    assert there.tried == expected
+    assert there.within_saved(10**6) == frontier_of_saved(region, "tpu:v5e:2x2")
+    with use_target("gpu:H100"):
+        assert frontier_of(*region).tried != expected
+
+
+def frontier_of_saved(region, target):
+    from remat.planning.frontier import frontier_of
+    from remat.targets.current import use_target
+
+    with use_target(target):
+        return frontier_of(*region).within_saved(10**6)
