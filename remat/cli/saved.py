@@ -8,7 +8,7 @@ from rich.console import Console
 from remat.cli.example import load_example, use_the_cpu
 from remat.cli.parameters import PolicyText
 from remat.decisions import Policy
-from remat.inspect.residuals import saved_residuals
+from remat.inspect.saved import saved_residuals
 
 
 @click.command()
