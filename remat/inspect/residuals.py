@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 
 SCHEMA = "remat.residuals/1"
 
+ROWS = 12
+"""How many rows of a group, and how many groups, are printed."""
+
 
 @dataclass(frozen=True)
 class Origin:
@@ -250,7 +253,7 @@ class Residuals(Sequence[Residual]):
     def __str__(self) -> str:
         return self.to_text()
 
-    def to_text(self, *, held: bool = False, rows: int | None = 12, width: int | None = None) -> str:
+    def to_text(self, *, held: bool = False, rows: int | None = ROWS, width: int | None = None) -> str:
         """The report as text; `print` shows it as `to_text()`.
 
         **Arguments**

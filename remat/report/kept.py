@@ -43,7 +43,7 @@ class Cells(NamedTuple):
 HEAD = Cells("bytes", "", "", "type", "value", "read in the backward pass by", "kept because", "made at")
 
 
-def residuals_text(residuals: Residuals, held: bool = False, rows: int | None = 12, width: int | None = None) -> str:
+def residuals_text(residuals: Residuals, held: bool = False, rows: int | None = None, width: int | None = None) -> str:
     """Groups of rows, then the totals; see `Residuals.to_text`."""
     width = width or terminal_width()
     usual = usual_reason(residuals)

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
+
+
+_MARKUP = re.compile(r"[<*]|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])")
+"""What would be read as HTML or as emphasis; underscores inside of words are not."""
 
 
 def markdown_table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
@@ -30,7 +35,7 @@ def markdown_report(title: str, table: Sequence[str], notes: Iterable[str] = ())
 def markdown_cell(text: str) -> str:
     """A text that does not end its cell and is no markup: bars and line breaks, and what stands for HTML."""
     text = text.replace("|", "\\|").replace("\n", " ")
-    return text if "`" in text else text.replace("<", "\\<").replace("*", "\\*").replace("_", "\\_")
+    return text if "`" in text else _MARKUP.sub(r"\\\g<0>", text)
 
 
 def _line(cells: Iterable[str]) -> str:
