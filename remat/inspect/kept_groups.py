@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from remat.ir.source import NOWHERE, RECOMPUTED, Position
 
@@ -31,7 +31,7 @@ _NO_SCOPE = frozenset({"", "while", "body", "cond", "checkpoint", "remat", "clos
 
 @dataclass(frozen=True)
 class KeptRow:
-    """Kept values that are equal but for where they stand.
+    """Kept values that are equal but for where they stand and what reads them.
 
     **Attributes**
 
@@ -115,33 +115,20 @@ def title_text(group: KeptGroup) -> str:
 def _group(members: Sequence[tuple[Path, Path, Residual]]) -> KeptGroup:
     common = _common([rest for _, rest, r in members if not r.carried])
     owns = list(dict.fromkeys(own for own, _, _ in members))
-    described = [(own, _value(r, () if r.carried else rest[len(common) :]), r) for own, rest, r in members]
+    described = [(_value(r, () if r.carried else rest[len(common) :]), r) for _, rest, r in members]
     rows = sorted(_rows(described), key=lambda row: -row.total_bytes)
     first = members[0][2]
     place = NOWHERE if first.loop is None else first.loop.place
     return KeptGroup("/".join([*_merged(owns), *common]), len(owns), first.loops, place, tuple(rows))
 
 
-def _rows(described: Iterable[tuple[Path, str, Residual]]) -> list[KeptRow]:
-    """Equal values as one row. In one path, equal ones are read by the same operations; those of other paths may be
-    read by others, as the last layer of a model is."""
-    found: dict[tuple[Any, ...], dict[object, list[tuple[Path, Residual]]]] = {}
-    for own, value, r in described:
-        like = (value, r.type, r.times, r.loops, r.memory, r.reason, r.place, r.device_bytes)
-        reads = frozenset(u.operation for u in r.needed_by)
-        found.setdefault(like, {}).setdefault(reads, []).append((own, r))
-    rows: list[KeptRow] = []
-    for (value, *_), by_reads in found.items():
-        merged: list[tuple[set[Path], list[Residual]]] = []
-        for same in by_reads.values():
-            paths = {own for own, _ in same}
-            known = next((m for m in merged if m[0].isdisjoint(paths)), None)
-            if known is None:
-                merged.append(known := (set(), []))
-            known[0].update(paths)
-            known[1].extend(r for _, r in same)
-        rows += [KeptRow(value, tuple(rs)) for _, rs in merged]
-    return rows
+def _rows(described: Iterable[tuple[str, Residual]]) -> list[KeptRow]:
+    """Equal values as one row, whatever reads them: the last layer of a model is read by other operations."""
+    found: dict[tuple[object, ...], list[Residual]] = {}
+    for value, r in described:
+        like = (r.type, r.times, r.loops, r.memory, r.reason, r.place, r.device_bytes)
+        found.setdefault((value, *like), []).append(r)
+    return [KeptRow(str(value), tuple(rs)) for (value, *_), rs in found.items()]
 
 
 def _parts(residual: Residual) -> tuple[Path, Path]:

@@ -101,7 +101,8 @@ def _table(
     columns = _widths(every, is_wide)
     lines = [_line(head, columns, is_wide, width)[0]]
     for (group, rows), found in zip(shown, cells, strict=True):
-        lines += _group_lines(group, residuals.new_bytes, width)
+        has_title = len(residuals.groups) > 1 or group.title or group.loops
+        lines += ["", *([_group_line(group, residuals.new_bytes, width)] if has_title else [])]
         lines += [line for row in found for line in _line(row, columns, is_wide, width)]
         rest = group.rows[len(rows) :]
         if rest:
@@ -112,13 +113,13 @@ def _table(
     return lines
 
 
-def _group_lines(group: KeptGroup, new_bytes: int, width: int) -> list[str]:
+def _group_line(group: KeptGroup, new_bytes: int, width: int) -> str:
     count = f", {group.count} of these" if group.count > 1 else ""
     place = f"  {group.place.short}" if group.loops else ""
     size = f"{bytes_text(group.total_bytes)}, {share_text(group.total_bytes, new_bytes)}"
     title = f"{title_text(group)}{count}"
     title = cut_left(title, width - len(size) - len(place) - 2)
-    return ["", f"{title}{place:<{width - len(title) - len(size)}}{size}"]
+    return f"{title}{place:<{width - len(title) - len(size)}}{size}"
 
 
 def cells_of(row: KeptRow, usual: str, is_sharded: bool) -> Cells:
@@ -132,7 +133,7 @@ def cells_of(row: KeptRow, usual: str, is_sharded: bool) -> Cells:
         type=r.type,
         value=f"{row.value}{elsewhere}",
         read_by=readers_text(row),
-        why="" if r.reason == usual or row.value == "carry" else r.reason,
+        why="" if r.reason == usual else r.reason,
         made_at=r.place.short,
     )
 

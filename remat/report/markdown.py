@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 
-
 _MARKUP = re.compile(r"[<*]|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])")
 """What would be read as HTML or as emphasis; underscores inside of words are not."""
 

@@ -101,7 +101,7 @@ def test_the_largest_come_first():
         assert sizes == sorted(sizes, reverse=True)
 
 
-def test_values_that_are_read_by_others_are_other_rows():
+def test_equal_values_are_one_row_whatever_reads_them():
     def fun(w, x):
         for _ in range(3):
             x = jnp.sin(x @ w)
@@ -114,6 +114,20 @@ def test_values_that_are_read_by_others_are_other_rows():
     ]
     (blocks,) = remat.saved_residuals(unrolled, [W] * 3, X, policy="dots").groups
     assert [set(row.reads) for row in blocks.rows] == [{"mul", "dot_general"}]  # that of the last layer by mul alone
+
+
+def test_values_of_other_lines_sizes_and_reasons_are_other_rows():
+    def fun(x):
+        x = jnp.sin(x)
+        x = jnp.sin(x)
+        return jnp.sin(x[:8]).sum()
+
+    (group,) = remat.saved_residuals(fun, X, policy="everything").groups
+    assert sorted((row.value, row.like.type) for row in group.rows) == [
+        ("cos", "f32[16,8]"),
+        ("cos", "f32[16,8]"),
+        ("cos", "f32[8,8]"),
+    ]
 
 
 @pytest.mark.parametrize(

@@ -63,7 +63,7 @@ def test_a_narrow_report_has_all_that_a_wide_one_has():
             "'product'",
             "tail",
             "x 6",
-            "5 of these",
+            "6 of these",
             "dot_general",
             "test_kept.py:",
             "policy dots|names:product keeps it",
@@ -149,6 +149,12 @@ def test_html_folds_and_escapes():
     assert page.count("<details") == page.count("</details>") == len(kept.groups)
     assert page.count("<tr>") == len(kept.groups) + sum(len(group.rows) for group in kept.groups)
     assert f"total: {bytes_text(kept.new_bytes)} kept" in page
+
+
+def test_a_single_group_without_a_name_has_no_title():
+    text = remat.saved_residuals(lambda x: jnp.sin(x), X).to_text(width=80)
+    assert "(no scope)" not in text
+    assert sizes_of_rows(text) == [X.nbytes]
 
 
 def test_nothing_kept():
