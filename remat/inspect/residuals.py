@@ -111,6 +111,7 @@ class Residuals(Sequence[Residual]):
     - `residuals`: one for each kept value.
     - `recomputation`: what the backward pass computes again; None where nobody counted.
     - `is_of_a_derivative`: whether the function holds a backward pass itself, so that this is about the second.
+    - `ask`: what answers `why`; it holds the program. None for a part of another report.
     """
 
     function: str

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 OPEN = 0.1
 """Groups with at least this part of the bytes are unfolded."""
 
-STYLE = "text-align: left; white-space: nowrap"
+STYLE = "text-align: left; white-space: nowrap; padding-right: 1em"
 
 
 def residuals_markdown(residuals: Residuals) -> str:
