@@ -43,9 +43,10 @@ from remat.inspect.requirements import Requirements as Requirements
 from remat.inspect.requirements import requirements as requirements
 from remat.inspect.residuals import Residual as Residual
 from remat.inspect.residuals import Residuals as Residuals
-from remat.inspect.residuals import saved_residuals as saved_residuals
+from remat.inspect.residuals_diff import ResidualsDiff as ResidualsDiff
 from remat.inspect.retrieval_log import RetrievalLog as RetrievalLog
 from remat.inspect.retrieval_log import retrieval_log as retrieval_log
+from remat.inspect.saved import saved_residuals as saved_residuals
 from remat.inspect.schedule import Schedule as Schedule
 from remat.inspect.schedule import schedule as schedule
 from remat.inspect.timeline import Timeline as Timeline

@@ -11,7 +11,7 @@ from jax import dtypes
 
 from remat.autodiff import value_and_grad, vjp
 from remat.checkpoint import checkpoint
-from remat.inspect.residuals import saved_residuals
+from remat.inspect.saved import saved_residuals
 from remat.ir.types import is_differentiable
 
 DEFAULT_POLICIES = (None, "nothing", "dots", "everything")

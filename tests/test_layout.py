@@ -58,7 +58,9 @@ FLOORS = [
 
 UPWARD = {
     ("remat.ir.program", "remat.ir.printer"): "__str__ of a program",
-    ("remat.inspect.residuals", "remat.report.text"): "__str__ of the data is its report",
+    ("remat.inspect.residuals", "remat.report.kept"): "__str__ of the data is its report",
+    ("remat.inspect.residuals", "remat.report.kept_markup"): "_repr_html_ of the data is its report",
+    ("remat.inspect.residuals_diff", "remat.report.kept_diff"): "__str__ of the data is its report",
     ("remat.inspect.fwd_bwd", "remat.report.text"): "__str__ of the data is its report",
     ("remat.inspect.requirements", "remat.report.retrievals"): "__str__ of the data is its report",
     ("remat.inspect.retrieval_log", "remat.report.retrievals"): "__str__ of the data is its report",

@@ -5,7 +5,8 @@ from __future__ import annotations
 import click
 
 from remat.cli.example import load_example, use_the_cpu
-from remat.cli.parameters import PolicyText, TargetText
+from remat.cli.parameters import PolicyText, TargetText, format_option
+from remat.cli.rendering import show
 from remat.decisions import Policy
 from remat.findings.check import check as check_function
 from remat.findings.codes import KINDS
@@ -18,7 +19,7 @@ from remat.targets.target import Target
 @click.option("--target", type=TargetText(), default="cpu", show_default=True, help="What it is for.")
 @click.option("--ignore", multiple=True, type=click.Choice([*KINDS]), metavar="CODE",
               help="Leave out findings of this code; may be given several times.")  # fmt: skip
-@click.option("--format", "form", type=click.Choice(["table", "json", "md"]), default="table", show_default=True)
+@format_option()
 @click.pass_context
 def check(
     ctx: click.Context, example: str, policy: Policy | None, target: Target, ignore: tuple[str, ...], form: str
@@ -34,5 +35,5 @@ def check(
     use_the_cpu(target)
     fun, args, kwargs = load_example(example, "EXAMPLE")
     found = check_function(fun, *args, policy=policy, target=target, **kwargs).without(*ignore)
-    click.echo(found.to_json() if form == "json" else found.to_markdown() if form == "md" else str(found))
+    show(form, text=found.__str__, json=found.to_json, markdown=found.to_markdown)
     ctx.exit(1 if found.warnings else 0)

@@ -8,28 +8,14 @@ from typing import Any
 import click
 
 from remat.cli.example import load_example, use_the_cpu
-from remat.cli.parameters import PolicyOrNone, Size, TargetText
+from remat.cli.parameters import PolicyOrNone, SeveralValues, Size, TargetText, format_option
+from remat.cli.rendering import show
 from remat.errors import ArgumentError
 from remat.inspect.compare import POLICIES
 from remat.inspect.compare import compare as compare_policies
 from remat.inspect.comparison import Comparison
+from remat.report.comparison import comparison_markdown
 from remat.targets.target import Target
-
-
-class SeveralValues(click.Command):
-    """A command in which `--policies a b c` is the same as `--policies a --policies b --policies c`."""
-
-    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        spread, inside, fresh = [], False, False
-        for arg in args:
-            if arg.startswith("-"):
-                inside = fresh = arg == "--policies"
-            elif inside and not fresh:
-                spread.append("--policies")
-            else:
-                fresh = False
-            spread.append(arg)
-        return super().parse_args(ctx, spread)
 
 
 @click.command(cls=SeveralValues)
@@ -45,6 +31,7 @@ class SeveralValues(click.Command):
 @click.option("--json", "file", type=click.Path(path_type=Path, dir_okay=False), help="Write the figures to this file.")
 @click.option("--against", type=click.Path(path_type=Path, exists=True, dir_okay=False),
               help="A file of figures to hold them against; status 1 if a policy takes over 2 % more.")  # fmt: skip
+@format_option(json_flag=False)
 @click.pass_context
 def compare(
     ctx: click.Context,
@@ -57,6 +44,7 @@ def compare(
     fits: int | None,
     file: Path | None,
     against: Path | None,
+    form: str,
 ) -> None:
     """Show what several policies keep, recompute and take.
 
@@ -74,15 +62,15 @@ def compare(
         file.write_text(found.to_json() + "\n")
     if plot is not None:
         found.plot(str(plot))
-    click.echo(found)
-    failed = any(c.worse for c in changes)
+    failed, notes = any(c.worse for c in changes), []
     if old is not None:
         lines = [str(c) for c in changes] or ["no policy takes more or less than before"]
-        click.echo("\n".join(["", f"against {against}:", *(f"  {line}" for line in lines)]))
+        notes.append("\n".join([f"against {against}:", *(f"  {line}" for line in lines)]))
     if fits is not None:
         answer = found.fits(fits)
-        click.echo(f"\n{answer}")
+        notes.append(str(answer))
         failed = failed or not answer
+    show(form, text=found.__str__, json=found.to_json, markdown=lambda: comparison_markdown(found), notes=notes)
     ctx.exit(1 if failed else 0)
 
 

@@ -7,9 +7,11 @@ from typing import Any, TextIO
 import click
 
 from remat.cli.example import load_example, use_the_cpu
-from remat.cli.parameters import PolicyText, TargetText
+from remat.cli.parameters import PolicyText, TargetText, format_option
+from remat.cli.rendering import show
 from remat.decisions import Policy
 from remat.inspect.explanation import explain as explain_message
+from remat.report.explanation import explanation_markdown
 from remat.targets.target import Target
 
 
@@ -18,8 +20,8 @@ from remat.targets.target import Target
 @click.argument("example", required=False)
 @click.option("--policy", type=PolicyText(), help="The policy that the function was differentiated with.")
 @click.option("--target", type=TargetText(), help="The device, such as tpu:v5e:2x2 or gpu:H100.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON, with sizes as plain integers.")
-def explain(file: TextIO, example: str | None, policy: Policy | None, target: Target | None, as_json: bool) -> None:
+@format_option()
+def explain(file: TextIO, example: str | None, policy: Policy | None, target: Target | None, form: str) -> None:
     """Explain XLA's out-of-memory message in FILE, or in the standard input if that is -.
 
     FILE may be a whole log. EXAMPLE is module:attribute, as for `remat saved`: a function without arguments that
@@ -31,4 +33,4 @@ def explain(file: TextIO, example: str | None, policy: Policy | None, target: Ta
     fun: Any
     fun, args, kwargs = (None, (), {}) if example is None else load_example(example, "EXAMPLE")
     found = explain_message(file.read(), fun, *args, policy=policy, target=target, **kwargs)
-    click.echo(found.to_json() if as_json else str(found))
+    show(form, text=found.__str__, json=found.to_json, markdown=lambda: explanation_markdown(found))

@@ -10,6 +10,7 @@ import click
 from remat import __version__
 from remat.cli.check import check
 from remat.cli.compare import compare
+from remat.cli.completion import completion
 from remat.cli.demo import demo
 from remat.cli.explain import explain
 from remat.cli.measure import measure
@@ -48,5 +49,5 @@ def main() -> None:
     """Gradient checkpointing for JAX that says what it keeps."""
 
 
-for command in (demo, saved, why, timeline, compare, plan, measure, check, explain, report, policies):
+for command in (demo, saved, why, timeline, compare, plan, measure, check, explain, report, policies, completion):
     main.add_command(command)

@@ -5,8 +5,10 @@ from __future__ import annotations
 import click
 
 from remat.cli.example import load_example, use_the_cpu
-from remat.cli.parameters import PolicyText, TargetText
+from remat.cli.parameters import PolicyText, TargetText, format_option
+from remat.cli.rendering import show
 from remat.decisions import Policy
+from remat.report.measurement import measurement_markdown
 from remat.targets.measure import measure as measure_function
 from remat.targets.target import Target
 
@@ -15,8 +17,8 @@ from remat.targets.target import Target
 @click.argument("example")
 @click.option("--target", type=TargetText(), default="cpu", show_default=True, help="What to compile for.")
 @click.option("--policy", type=PolicyText(), help="Measure value and gradient of the function under this policy.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON, with sizes as plain integers.")
-def measure(example: str, target: Target, policy: Policy | None, as_json: bool) -> None:
+@format_option()
+def measure(example: str, target: Target, policy: Policy | None, form: str) -> None:
     """Show what a function takes, compiled for a device that need not be there.
 
     EXAMPLE is module:attribute, as for `remat saved`: a function without arguments that returns a pair (fun, args), or
@@ -32,4 +34,4 @@ def measure(example: str, target: Target, policy: Policy | None, as_json: bool) 
     use_the_cpu(target)
     fun, args, kwargs = load_example(example, "EXAMPLE")
     measured = measure_function(fun, *args, target=target, policy=policy, **kwargs)
-    click.echo(measured.to_json() if as_json else str(measured))
+    show(form, text=measured.__str__, json=measured.to_json, markdown=lambda: measurement_markdown(measured))

@@ -7,9 +7,8 @@ from typing import Any
 
 import click
 
-from remat.cli.compare import SeveralValues
 from remat.cli.example import load_example, use_the_cpu
-from remat.cli.parameters import PolicyOrNone, TargetText
+from remat.cli.parameters import Budget, PolicyOrNone, SeveralValues, TargetText
 from remat.inspect.compare import POLICIES
 from remat.inspect.overview import overview
 from remat.report.html.page import html_text
@@ -27,7 +26,8 @@ from remat.units import bytes_text
               help="What it is compared with, separated by spaces; none is no policy.  "
               f"[default: {' '.join(p or 'none' for p in POLICIES)}]")  # fmt: skip
 @click.option("--target", type=TargetText(), default="cpu", show_default=True, help="Whose compiler it is for.")
-@click.option("--budget", help="12GiB, 0.5 of what no checkpoint takes, or auto: the plan for it is compared too.")
+@click.option("--budget", type=Budget(),
+              help="12GiB, 0.5 of what no checkpoint takes, or auto: the plan for it is compared too.")  # fmt: skip
 @click.option("--measure", is_flag=True, help="Compile for the target, too.")
 @click.option("--json", "as_json", is_flag=True, help="Write the data of the page instead, as JSON.")
 def report(

@@ -5,9 +5,11 @@ from __future__ import annotations
 import click
 
 from remat.cli.example import load_example, use_the_cpu
-from remat.cli.parameters import PolicyText, TargetText
+from remat.cli.parameters import PolicyText, TargetText, format_option
+from remat.cli.rendering import show
 from remat.decisions import Policy
 from remat.inspect.timeline import timeline as timeline_of_function
+from remat.report.timeline import timeline_markdown
 from remat.targets.target import Target
 
 
@@ -15,8 +17,8 @@ from remat.targets.target import Target
 @click.argument("example")
 @click.option("--policy", type=PolicyText(), help="Put this policy around the function.")
 @click.option("--target", type=TargetText(), default="cpu", show_default=True, help="Whose compiler it is for.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON, with sizes as plain integers.")
-def timeline(example: str, policy: Policy | None, target: Target, as_json: bool) -> None:
+@format_option()
+def timeline(example: str, policy: Policy | None, target: Target, form: str) -> None:
     """Show live bytes over the forward and backward pass.
 
     EXAMPLE is module:attribute, as for `remat saved`: a function without arguments that returns a pair (fun, args), or
@@ -26,4 +28,4 @@ def timeline(example: str, policy: Policy | None, target: Target, as_json: bool)
     use_the_cpu(target)
     fun, args, kwargs = load_example(example, "EXAMPLE")
     found = timeline_of_function(fun, *args, policy=policy, target=target, **kwargs)
-    click.echo(found.to_json() if as_json else str(found))
+    show(form, text=found.__str__, json=found.to_json, markdown=lambda: timeline_markdown(found))

@@ -7,9 +7,11 @@ import json
 import click
 
 from remat.cli.example import load_example, use_the_cpu
-from remat.cli.parameters import PolicyText, TargetText
+from remat.cli.parameters import PolicyText, TargetText, format_option
+from remat.cli.rendering import show
 from remat.decisions import Policy
 from remat.inspect.why import why as why_kept
+from remat.report.why import why_markdown
 from remat.targets.target import Target
 
 
@@ -18,8 +20,8 @@ from remat.targets.target import Target
 @click.argument("value")
 @click.option("--policy", type=PolicyText(), help="Put this policy around the function.")
 @click.option("--target", type=TargetText(), default="cpu", show_default=True, help="Whose compiler it is for.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON, with sizes as plain integers.")
-def why(example: str, value: str, policy: Policy | None, target: Target, as_json: bool) -> None:
+@format_option()
+def why(example: str, value: str, policy: Policy | None, target: Target, form: str) -> None:
     """Show why VALUE is kept for the backward pass, and what dropping it would cost.
 
     EXAMPLE is module:attribute, as for `remat saved`. VALUE is a name given with checkpoint_name, the path of an
@@ -28,7 +30,9 @@ def why(example: str, value: str, policy: Policy | None, target: Target, as_json
     use_the_cpu(target)
     fun, args, kwargs = load_example(example, "EXAMPLE")
     answers = why_kept(fun, *args, value=value, policy=policy, target=target, **kwargs)
-    if as_json:
-        click.echo(json.dumps([json.loads(a.to_json()) for a in answers], indent=1))
-    else:
-        click.echo("\n\n".join(map(str, answers)))
+    show(
+        form,
+        text=lambda: "\n\n".join(map(str, answers)),
+        json=lambda: json.dumps([json.loads(a.to_json()) for a in answers], indent=1),
+        markdown=lambda: why_markdown(answers),
+    )

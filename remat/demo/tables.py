@@ -64,16 +64,6 @@ def residuals_table(residuals: Residuals, width: int, rows: int | None = None) -
     return table
 
 
-def held_table(residuals: Residuals) -> Table:
-    """The arguments and constants among the kept values."""
-    held = [r for r in residuals if not r.is_new]
-    table = _table_of_values(sum(r.total_bytes for r in held), "not counted above")
-    table.add_column("value", overflow="fold")
-    for residual in held:
-        table.add_row(*_size_and_type(residual), Text(value_text(residual)))
-    return table
-
-
 WIDE = 100
 
 

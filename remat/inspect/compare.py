@@ -12,8 +12,8 @@ from remat.checkpoint import resolve_policy
 from remat.decisions import Policy
 from remat.errors import ArgumentError, ArgumentTypeError, RematWarning, TargetError, TargetUnavailableError
 from remat.inspect.comparison import Comparison, Row
+from remat.inspect.describe import residuals_of
 from remat.inspect.planned import Loss, Planned
-from remat.inspect.residuals import residuals_of
 from remat.inspect.step_times import step_times
 from remat.inspect.timeline import policy_text
 from remat.ir.costs import dot_flops

@@ -15,8 +15,8 @@ from remat.errors import ArgumentError, ArgumentTypeError
 from remat.inspect.buffers import Occupant, at_the_peak, candidates_of, listed_only, occupants_of, together
 from remat.inspect.compare import POLICIES, compare
 from remat.inspect.comparison import Comparison, Fit, Row
+from remat.inspect.describe import residuals_of
 from remat.inspect.planned import Loss, Planned
-from remat.inspect.residuals import residuals_of
 from remat.inspect.timeline import policy_text
 from remat.ir.ops import Scan
 from remat.ir.program import Program

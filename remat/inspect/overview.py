@@ -14,10 +14,12 @@ from remat.errors import RematError, RematWarning
 from remat.findings.check import check
 from remat.inspect.compare import POLICIES, compare_loss
 from remat.inspect.comparison import Comparison, Row
+from remat.inspect.describe import describe_each
+from remat.inspect.kept_groups import group_titles
 from remat.inspect.pareto import Pareto, pareto
 from remat.inspect.planned import Loss, Planned
 from remat.inspect.program_lines import ProgramLines, program_lines, programs_data
-from remat.inspect.residuals import Residual, Residuals, describe_each
+from remat.inspect.residuals import Residual, Residuals
 from remat.inspect.samples import TextTable, timeline_data
 from remat.inspect.timeline import Timeline, policy_text, timeline_of
 from remat.ir.keys import Keys
@@ -122,19 +124,20 @@ class Overview:
 
 RESIDUAL_COLUMNS = (
     "key", "value", "type", "times", "bytes", "total_bytes", "is_new", "memory", "scope", "reason", "needed_by",
-    "place",
+    "place", "group",
 )  # fmt: skip
 
 
 def _residuals_data(overview: Overview, texts: TextTable) -> dict[str, Any]:
-    rows = zip(overview.residuals, overview.keys, overview.programs.kept, strict=True)
-    return {"columns": RESIDUAL_COLUMNS, "rows": [_residual_row(r, key, name, texts) for r, key, name in rows]}
+    groups = group_titles(overview.residuals)
+    rows = zip(overview.residuals, overview.keys, overview.programs.kept, groups, strict=True)
+    return {"columns": RESIDUAL_COLUMNS, "rows": [_residual_row(*row, texts) for row in rows]}
 
 
-def _residual_row(residual: Residual, key: str, name: str, texts: TextTable) -> list[Any]:
+def _residual_row(residual: Residual, key: str, name: str, group: str, texts: TextTable) -> list[Any]:
     r = residual
     users = ", ".join(list(dict.fromkeys(u.operation for u in r.needed_by))[:USERS])
-    words = [texts(t) for t in (r.memory, r.scope, r.reason, users, r.source.short)]
+    words = [texts(t) for t in (r.memory, r.scope, r.reason, users, r.place.short, group)]
     return [key, name, texts(r.type), r.times, r.bytes, r.total_bytes, int(r.is_new), *words]
 
 

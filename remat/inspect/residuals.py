@@ -4,21 +4,23 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any, overload
+from dataclasses import asdict, dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, overload
 
-from remat.checkpoint import checkpoint
-from remat.decisions import Offload, Save, as_policy
-from remat.gradient_checks import check_argnums, choose_arguments
-from remat.ir.ops import Name, Scan
-from remat.ir.program import Equation, Program, Value
-from remat.ir.source import NOWHERE, Position
-from remat.ir.types import element_count, is_differentiable, short_text, size_in_bytes
-from remat.signature import flatten_arguments, function_name, leaves_of
-from remat.trace import trace_arguments
-from remat.transforms.differentiate_program import split_program
-from remat.transforms.split import Split
-from remat.transforms.walk import Level
+from remat.errors import ArgumentError
+from remat.inspect.kept_groups import KeptGroup, kept_groups
+from remat.inspect.recomputation import Recomputation
+from remat.inspect.residuals_diff import ResidualsDiff, difference
+from remat.ir.source import Position
+
+if TYPE_CHECKING:
+    from remat.inspect.why import Why
+
+SCHEMA = "remat.residuals/1"
+
+ROWS = 12
+"""How many rows of a group, and how many groups, are printed."""
 
 
 @dataclass(frozen=True)
@@ -42,6 +44,14 @@ class User:
 
 
 @dataclass(frozen=True)
+class Loop:
+    """The innermost loop around a kept value: the `jax.named_scope` path that it stands in, and the user's line."""
+
+    scope: str
+    place: Position
+
+
+@dataclass(frozen=True)
 class Residual:
     """One value that is kept for the backward pass.
 
@@ -52,12 +62,15 @@ class Residual:
       around it; `total_bytes`: their product.
     - `stacked_type`: the type of all instances together, as JAX prints it.
     - `origin`: see `Origin`. `name`: the name from `checkpoint_name`, or None.
-    - `source`: the user's line. `scope`: the `jax.named_scope` path.
+    - `source`: the line as JAX has it. `place`: the user's line, where a library such as Flax wrote that one. `scope`:
+      the `jax.named_scope` path.
     - `loops`: the lengths of the scans around it, outermost first.
     - `carried`: whether it is what a scan carries from one iteration to the next.
     - `needed_by`: the backward equations that read it, directly or to recompute something from it.
     - `reason`: why it is kept, in words.
     - `memory`: the memory it is kept in (`device`, `pinned_host`...).
+    - `key`: a name that outlasts a trace, see `remat.ir.keys`. `loop`: the innermost loop around it, if there is one.
+    - `device_bytes`: bytes of all instances on one device; None where nobody wrote how it is sharded.
     """
 
     type: str
@@ -73,6 +86,10 @@ class Residual:
     needed_by: tuple[User, ...]
     reason: str
     memory: str
+    place: Position
+    key: str = ""
+    loop: Loop | None = None
+    device_bytes: int | None = None
 
     @property
     def total_bytes(self) -> int:
@@ -86,10 +103,23 @@ class Residual:
 
 @dataclass(frozen=True)
 class Residuals(Sequence[Residual]):
-    """The kept values of a function, in the order of the program: constants, arguments, then results of operations."""
+    """The kept values of a function, in the order of the program: constants, arguments, then results of operations.
+
+    **Attributes**
+
+    - `function`, `policy`: what is differentiated, and the policy around it; empty where none was given.
+    - `residuals`: one for each kept value.
+    - `recomputation`: what the backward pass computes again; None where nobody counted.
+    - `is_of_a_derivative`: whether the function holds a backward pass itself, so that this is about the second.
+    - `ask`: what answers `why`; it holds the program. None for a part of another report.
+    """
 
     function: str
     residuals: tuple[Residual, ...]
+    policy: str = field(default="", compare=False)
+    recomputation: Recomputation | None = None
+    is_of_a_derivative: bool = False
+    ask: Callable[[str], tuple[Why, ...]] | None = field(default=None, repr=False, compare=False)
 
     @overload
     def __getitem__(self, index: int) -> Residual: ...
@@ -119,161 +149,136 @@ class Residuals(Sequence[Residual]):
         """The part of `new_bytes` that is kept in another memory than the device's (planned, not measured)."""
         return sum(r.total_bytes for r in self.residuals if r.is_new and r.memory != "device")
 
+    @property
+    def heading(self) -> str:
+        """What this is, in a line."""
+        about = f" under policy {self.policy}" if self.policy else ""
+        return f"kept for the backward pass of {self.function}{about}"
+
+    @cached_property
+    def groups(self) -> tuple[KeptGroup, ...]:
+        """The new values by module, scope and loop; equal ones are one row. Their bytes add up to `new_bytes`."""
+        return kept_groups([r for r in self if r.is_new])
+
+    @property
+    def held(self) -> tuple[Residual, ...]:
+        """The arguments and constants among them, which the caller holds anyway."""
+        return tuple([r for r in self if not r.is_new])
+
+    @property
+    def memory_bytes(self) -> dict[str, int]:
+        """The part of `new_bytes` in each memory."""
+        found: dict[str, int] = {}
+        for r in self:
+            if r.is_new:
+                found[r.memory] = found.get(r.memory, 0) + r.total_bytes
+        return found
+
+    @property
+    def device_bytes(self) -> int | None:
+        """The part of `new_bytes` that is on one device: at most that, where `unknown_shardings` is not 0. None for a
+        program in which nothing is sharded."""
+        if all(r.device_bytes is None for r in self):
+            return None
+        return sum(r.total_bytes if r.device_bytes is None else r.device_bytes for r in self if r.is_new)
+
+    @property
+    def unknown_shardings(self) -> int:
+        """Of how many new values nobody wrote how they are sharded."""
+        return sum(1 for r in self if r.is_new and r.device_bytes is None)
+
+    def diff(self, other: Residuals) -> ResidualsDiff:
+        """What `other` keeps that this does not, and the reverse: `before.diff(after)`.
+
+        **Arguments**
+
+        - `other`: of the same function under another policy, or after a change. Values are matched by their keys
+          (`remat.ir.keys`), which know no lines.
+
+        **Returns** a `ResidualsDiff`, which prints as text.
+
+        >>> import jax, jax.numpy as jnp, remat
+        >>> f = lambda w, x: jnp.sin(jnp.sin(x @ w)).sum()
+        >>> args = jnp.ones((8, 8)), jnp.ones((8, 8))
+        >>> changes = remat.saved_residuals(f, *args, policy="dots").diff(remat.saved_residuals(f, *args))
+        >>> [r.key for r in changes.gone], [r.key for r in changes.added], changes.bytes_added
+        (['dot_general#0'], ['sin#0~cos', 'sin#1~cos'], 256)
+        """
+        return difference(self, other)
+
+    def why(self, value: str) -> tuple[Why, ...]:
+        """Why a value is kept, and what it would cost not to keep it: `remat.why` about this function and policy.
+
+        **Arguments**
+
+        - `value`: a name given with `checkpoint_name`, the path of an argument, or a `key`.
+
+        **Returns** an answer for each kept value that is meant.
+
+        **Raises** `ArgumentError` if no such value is kept, with those that are.
+
+        >>> import jax.numpy as jnp, remat
+        >>> kept = remat.saved_residuals(lambda w, x: jnp.sin(x @ w), jnp.ones((8, 8)), jnp.ones((8, 8)), policy="dots")
+        >>> (answer,) = kept.why("dot_general#0")
+        >>> answer.residual.reason, answer.dropped.kept_bytes
+        ('policy dots keeps it', -256)
+        """
+        if self.ask is None:
+            raise ArgumentError(
+                f"these residuals of {self.function} are a part of another report, which holds no program to ask. Ask "
+                "remat.saved_residuals(f, *args).why(...), or remat.why(f, *args, value=...)."
+            )
+        return self.ask(value)
+
     def to_json(self) -> str:
         """The same as JSON, with sizes as plain integers."""
         rows = [
             {**asdict(r), "total_bytes": r.total_bytes, "name": None if r.name is None else str(r.name)} for r in self
         ]
         data = {
-            "schema": "remat.residuals/1",
+            "schema": SCHEMA,
             "function": self.function,
+            "policy": self.policy,
             "total_bytes": self.total_bytes,
             "new_bytes": self.new_bytes,
             "offloaded_bytes": self.offloaded_bytes,
+            "memory_bytes": self.memory_bytes,
+            "device_bytes": self.device_bytes,
+            "unknown_shardings": self.unknown_shardings,
+            "recomputation": None if self.recomputation is None else self.recomputation.to_data(),
+            "is_of_a_derivative": self.is_of_a_derivative,
             "residuals": rows,
         }
         return json.dumps(data, indent=1, default=str)
 
     def __str__(self) -> str:
-        from remat.report.text import residuals_text
+        return self.to_text()
 
-        return residuals_text(self)
+    def to_text(self, *, held: bool = False, rows: int | None = ROWS, width: int | None = None) -> str:
+        """The report as text; `print` shows it as `to_text()`.
 
+        **Arguments**
 
-def saved_residuals(
-    fun: Callable[..., Any],
-    /,
-    *args: Any,
-    policy: Any = None,
-    argnums: int | Sequence[int] | None = None,
-    **kwargs: Any,
-) -> Residuals:
-    """What is kept for the backward pass when `fun` is differentiated.
+        - `held`: list arguments and constants too, which cost nothing, since the caller holds them.
+        - `rows`: how many rows to show of each group, and how many groups; the others are added up. None is all.
+        - `width`: in columns. None is that of the terminal, from 80 to 200.
 
-    **Arguments**
+        >>> import jax.numpy as jnp, remat
+        >>> print(remat.saved_residuals(jnp.sin, 1.0).to_text(held=True, width=80).splitlines()[0])
+        kept for the backward pass of sin
+        """
+        from remat.report.kept import residuals_text
 
-    - `fun`: the function; checkpoint regions in it, ours and JAX's, act as they do under `remat.grad`.
-    - `args`, `kwargs`: its arguments; shapes are enough (`jax.ShapeDtypeStruct`).
-    - `policy`: what is kept, as for `remat.grad(fun, policy=...)`: the function is one region. None leaves that to the
-      regions in it.
-    - `argnums`: the positional argument or arguments that are differentiated, as for `remat.grad`; None means all
-      floating point arguments.
+        return residuals_text(self, held=held, rows=rows, width=width)
 
-    **Returns** a `Residuals` sequence. Sizes are predicted from the program, not measured.
+    def to_markdown(self) -> str:
+        """The same as a Markdown table: every row, and the totals."""
+        from remat.report.kept_markup import residuals_markdown
 
-    **Raises** what `remat.grad` raises for bad policies and `argnums`.
+        return residuals_markdown(self)
 
-    >>> import jax.numpy as jnp, remat
-    >>> w, x = jnp.ones((5, 4)), jnp.ones(4)
-    >>> [(r.type, r.origin.text, r.total_bytes) for r in remat.saved_residuals(lambda w, x: jnp.sin(w @ x), w, x)]
-    [('f32[5,4]', 'w', 80), ('f32[4]', 'x', 16), ('f32[5]', 'cos', 20)]
-    >>> [r.origin.text for r in remat.saved_residuals(lambda w, x: jnp.sin(w @ x), w, x, policy="nothing", argnums=0)]
-    ['w', 'x']
-    """
-    if policy is not None:
-        fun = checkpoint(fun, policy=policy)
-    arguments = flatten_arguments(fun, args, kwargs)
-    program = trace_arguments(fun, arguments)
-    chosen = [True for _ in arguments.leaves]
-    if argnums is not None:
-        positions = choose_arguments(fun, check_argnums(argnums)[0], args, kwargs)
-        chosen = leaves_of(arguments, args, kwargs, positions)
-    active = [c and is_differentiable(t) for c, t in zip(chosen, program.input_types, strict=True)]
-    return residuals_of(split_program(program, active), program, function_name(fun))
+    def _repr_html_(self) -> str:
+        """The same for a notebook: groups that fold, and the totals."""
+        from remat.report.kept_markup import residuals_html
 
-
-def residuals_of(split: Split, program: Program, function: str) -> Residuals:
-    """Describe the residuals of a split program."""
-    return Residuals(function, tuple([found for _, found in describe_each(split, program)]))
-
-
-def describe_each(split: Split, program: Program) -> list[tuple[Value, Residual]]:
-    """Each residual with the value of the linearized program that it is, or holds of every iteration of a loop."""
-    describe = _Describer(split, program)
-    return [(describe.innermost(v)[0], describe.residual(v)) for v in split.residuals]
-
-
-class _Describer:
-    def __init__(self, split: Split, program: Program):
-        names = program.signature.argument_names if program.signature is not None else ()
-        self.arguments = dict(zip(split.linearized.inputs, names, strict=False))
-        self.level = split.level
-        self.constants = {v for v, _ in split.linearized.constants}
-
-    def residual(self, value: Value) -> Residual:
-        inner, level, loops, around = self.innermost(value)
-        producer = level.producer.get(inner)
-        made_by = producer or around
-        decision = level.kept.get(inner, Save())
-        kept = self.level.residuals[value] if inner is value else value
-        unit = level.residuals.get(inner, inner)
-        origin, name = self.origin(inner, level, producer)
-        times = 1
-        for length in loops:
-            times *= element_count([length])
-        return Residual(
-            type=short_text(unit.type),
-            bytes=size_in_bytes(unit.type),
-            times=times,
-            stacked_type=short_text(kept.type),
-            origin=origin,
-            name=name,
-            source=made_by.source.position if made_by is not None else NOWHERE,
-            scope=made_by.source.scope if made_by is not None else "",
-            loops=loops,
-            carried=producer is None and inner is not value,
-            needed_by=self.users(value, inner, level),
-            reason=self.reason(inner, value, level, producer, decision),
-            memory=decision.destination if isinstance(decision, Offload) else "device",
-        )
-
-    def innermost(self, value: Value) -> tuple[Value, Level, tuple[int, ...], Equation | None]:
-        """Follow a stacked value into the loops it comes from; also returns the equation of the innermost loop."""
-        level, loops, around = self.level, [], None
-        while value in level.origins:
-            origin = level.origins[value]
-            around = level.producer.get(value)
-            if origin.times > 1 or origin.inner not in origin.level.producer:
-                loops.append(origin.times)
-            value, level = origin.inner, origin.level
-        return value, level, tuple(loops), around
-
-    def origin(self, value: Value, level: Level, producer: Equation | None) -> tuple[Origin, Any]:
-        if value in self.arguments:
-            return Origin("argument", self.arguments[value]), None
-        if value in self.constants:
-            return Origin("constant", ""), None
-        if producer is None:
-            return Origin("output", "scan"), None
-        if isinstance(producer.op, Name):
-            return Origin("named", str(producer.op.tag)), producer.op.tag
-        return Origin("output", producer.op.name), None
-
-    def users(self, value: Value, inner: Value, level: Level) -> tuple[User, ...]:
-        found = level.needed_by.get(inner, ()) if inner is not value else self.level.needed_by.get(value, ())
-        users = {User(_operation(e), e.source.position): None for e in found}
-        return tuple(users)
-
-    def reason(self, inner: Value, value: Value, level: Level, producer: Equation | None, decision: Any) -> str:
-        if value in self.arguments or value in self.constants:
-            return "read by the backward pass; the caller holds it anyway"
-        if producer is None:
-            return "carried from one iteration to the next"
-        if producer.op.effects:
-            return "its computation has effects, which are not repeated"
-        region = producer.region
-        if region is None:
-            return "no checkpoint region around it"
-        if inner in level.linearized.always_kept:
-            return "saved by the fwd rule of a custom_vjp function with defremat"
-        if isinstance(producer.op, Scan):
-            return "result of a loop, which does not run again for it"
-        policy = region.outermost.policy
-        if policy is None or not isinstance(level.decisions.get(inner), (Save, Offload)):
-            return "result of a checkpoint region, read outside it"
-        verb = "moves it to another memory" if isinstance(decision, Offload) else "keeps it"
-        return f"policy {as_policy(policy)} {verb}"
-
-
-def _operation(equation: Equation) -> str:
-    return equation.op.name.removeprefix("linear_")
+        return residuals_html(self)

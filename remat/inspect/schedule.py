@@ -13,8 +13,8 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from remat.checkpoint import resolve_policy
+from remat.inspect.describe import describe_each
 from remat.inspect.planned import Loss, Planned
-from remat.inspect.residuals import describe_each
 from remat.inspect.timeline import policy_text
 from remat.ir.keys import Keys
 from remat.ir.linearized import LinearCond, LinearEquation, LinearScan, LinearShardMap

@@ -11,15 +11,16 @@ from typing import Any
 from remat.checkpoint import resolve_policy
 from remat.decisions import RECOMPUTE
 from remat.errors import ArgumentError
-from remat.inspect.planned import Loss, Planned
-from remat.inspect.residuals import Residual, describe_each, residuals_of
+from remat.inspect.describe import describe_each, residuals_of
+from remat.inspect.planned import Loss
+from remat.inspect.residuals import Residual
 from remat.inspect.timeline import policy_text
 from remat.ir.costs import dot_flops
 from remat.ir.keys import Keys
-from remat.ir.program import Value
+from remat.ir.program import Program, Value
 from remat.simulate.live_bytes import simulate_split
 from remat.targets.measure import made_for
-from remat.targets.target import as_target
+from remat.targets.target import Target, as_target
 from remat.transforms.split import Split, split
 from remat.transforms.useless import levels_of
 
@@ -108,13 +109,30 @@ def why(
     loss = Loss.of("remat.why", fun, args, kwargs, argnums)
     with made_for(chosen):
         planned = loss.under(resolved)
-        keys = Keys(planned.split.linearized, loss.names)
-        found = [(keys.of.get(v, ""), v, r) for v, r in describe_each(planned.split, planned.program)]
+    made = Made(planned.split, planned.program, loss.function, policy_text(resolved), chosen)
+    return why_kept(made, value, Keys(planned.split.linearized, loss.names))
+
+
+@dataclass(frozen=True, eq=False)
+class Made:
+    """A function that was split for differentiation, under which policy and for which compiler."""
+
+    split: Split
+    program: Program
+    function: str
+    policy: str
+    target: Target
+
+
+def why_kept(made: Made, value: str, keys: Keys) -> tuple[Why, ...]:
+    """An answer for each kept value that is meant. **Raises** `ArgumentError` if there is none."""
+    with made_for(made.target):
+        found = [(keys.of.get(v, ""), v, r) for v, r in describe_each(made.split, made.program, keys)]
         meant = [row for row in found if _is_meant(value, *row)]
         if not meant:
             raise ArgumentError(_not_kept(value, [(k, r) for k, _, r in found], keys))
-        text = policy_text(resolved)
-        return tuple([Why(loss.function, text, str(chosen), k, r, _dropped(planned, v, r, keys)) for k, v, r in meant])
+        about = made.function, made.policy, str(made.target)
+        return tuple([Why(*about, k, r, _dropped(made, v, r, keys)) for k, v, r in meant])
 
 
 def _is_meant(asked: str, key: str, value: Value, residual: Residual) -> bool:
@@ -130,14 +148,14 @@ def _not_kept(asked: str, kept: Sequence[tuple[str, Residual]], keys: Keys) -> s
     return f"{there} for the backward pass.{hint} Kept are {listed or 'none'}. Ask for a name, an argument or a key."
 
 
-def _dropped(planned: Planned, value: Value, residual: Residual, keys: Keys) -> Dropped | None:
+def _dropped(about: Made, value: Value, residual: Residual, keys: Keys) -> Dropped | None:
     """What the same program would be with the value recomputed; None where nobody decided about it."""
-    made = planned.split
+    made = about.split
     if not residual.is_new or not any(value in level.decisions for level in levels_of(made.level)):
         return None
     other = split(made.linearized, {**made.level.decisions, value: RECOMPUTE}, warn=False)
-    before, after = (residuals_of(s, planned.program, planned.loss.function) for s in (made, other))
-    kept = [{keys.of.get(v, "") for v, _ in describe_each(s, planned.program)} for s in (made, other)]
+    before, after = (residuals_of(s, about.program, about.function) for s in (made, other))
+    kept = [{keys.of.get(v, "") for v, _ in describe_each(s, about.program)} for s in (made, other)]
     again = [_recomputed(s, keys) for s in (made, other)]
     return Dropped(
         kept_bytes=after.new_bytes - before.new_bytes,

@@ -25,9 +25,12 @@ class Position(NamedTuple):
 
     @property
     def short(self) -> str:
-        """The place as reports have it: `model.py:12 (attend)`; empty where there is none."""
-        function = self.function.rpartition(".")[2]
-        return f"{os.path.basename(self.file)}:{self.line} ({function})" if self.file else ""
+        """The place as reports have it: `model.py:12 (attend)`, in a notebook `cell:12 (attend)`; empty where there is
+        none."""
+        if not self.file:
+            return ""
+        name = "cell" if "ipykernel_" in self.file else os.path.basename(self.file)
+        return f"{name}:{self.line} ({self.function.rpartition('.')[2]})"
 
 
 NOWHERE = Position("", 0, 0, "")

@@ -6,6 +6,7 @@ import textwrap
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from remat.report.markdown import markdown_report, markdown_table
 from remat.report.measurement import count_text
 from remat.report.width import WIDTH, wrapped
 from remat.units import bytes_text
@@ -16,15 +17,35 @@ if TYPE_CHECKING:
 
 def comparison_text(comparison: Comparison) -> str:
     """One line for each policy; those that failed, and what was warned of, below."""
+    lines = [*wrapped(_title(comparison)), "", *_table(comparison), ""]
+    lines += [line for remark in _remarks(comparison) for line in wrapped(remark)]
+    return "\n".join(line.rstrip() for line in lines)
+
+
+def comparison_markdown(comparison: Comparison) -> str:
+    """The same as a table in Markdown."""
+    columns = _columns(comparison)
+    head = ["policy", *(title for title, _ in columns), "front"]
+    rows = [
+        [f"`{row.policy}`", *(cells[i] for _, cells in columns), "*" if row.front else ""]
+        for i, row in enumerate(comparison)
+    ]
+    return markdown_report(_title(comparison), markdown_table(head, rows), _remarks(comparison))
+
+
+def _title(comparison: Comparison) -> str:
     held = f"arguments {bytes_text(comparison.argument_bytes)}"
-    lines = wrapped(f"{comparison.function}, value and gradient, for {comparison.target}; {held}")
-    lines += ["", *_table(comparison), "", *wrapped(_figures(comparison))]
+    return f"{comparison.function}, value and gradient, for {comparison.target}; {held}"
+
+
+def _remarks(comparison: Comparison) -> list[str]:
+    """What the figures are, what failed, and what was warned of."""
+    remarks = [_figures(comparison)]
     for row in comparison:
         if row.error is not None:
-            lines += wrapped(f"{row.policy} failed: {_short(row.error)}")
-        for text in row.warnings:
-            lines += wrapped(f"{row.policy}: {text}")
-    return "\n".join(line.rstrip() for line in lines)
+            remarks.append(f"{row.policy} failed: {_short(row.error)}")
+        remarks += [f"{row.policy}: {text}" for text in row.warnings]
+    return remarks
 
 
 def _figures(comparison: Comparison) -> str:
@@ -37,7 +58,8 @@ def _figures(comparison: Comparison) -> str:
     return f"{front}All figures are from the program; peaks are simulated, not measured."
 
 
-def _table(comparison: Comparison) -> list[str]:
+def _columns(comparison: Comparison) -> list[tuple[str, list[str]]]:
+    """The columns of figures: a title, and a cell for each policy."""
     rows = comparison.rows
     columns = [("kept", [_size(r.kept_bytes) for r in rows])]
     if any(r.host_bytes for r in rows):
@@ -50,6 +72,11 @@ def _table(comparison: Comparison) -> list[str]:
     columns.append(("simulated", [_size(r.peak_bytes) for r in rows]))
     if comparison.measured:
         columns.append(("measured", [_size(r.live_bytes) for r in rows]))
+    return columns
+
+
+def _table(comparison: Comparison) -> list[str]:
+    rows, columns = comparison.rows, _columns(comparison)
     widths = [max(len(title), *map(len, cells), 0) for title, cells in columns]
     first = min(max(map(len, ["policy", *(r.policy for r in rows)])), WIDTH - sum(widths) - 2 * len(widths) - 2)
     titles = "".join(f"  {title:>{w}}" for (title, _), w in zip(columns, widths, strict=True))

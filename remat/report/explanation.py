@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from remat.report.comparison import comparison_text
+from remat.report.comparison import comparison_markdown, comparison_text
+from remat.report.markdown import markdown_report, markdown_table
 from remat.report.timeline import cut
 from remat.report.width import WIDTH, wrapped
 from remat.units import bytes_text
@@ -48,7 +49,7 @@ def explanation_text(found: Explanation) -> str:
     if found.function is not None:
         lines += [*wrapped(_what_was_run(found)), *_mismatch(found), ""]
     if found.occupants:
-        lines += [*_table(found), "", *_sums(found)]
+        lines += [*_table(found), "", *(line for text in _sums(found) for line in wrapped(text))]
     lines += _padding(found.message)
     if found.message.memory not in ("hbm", "ram"):
         lines += ["", *wrapped(ON_CHIP.format(found.message.memory))]
@@ -59,6 +60,32 @@ def explanation_text(found: Explanation) -> str:
     if found.function is not None and found.message.memory in ("hbm", "ram"):
         lines += ["", *_what_fits(found)]
     return "\n".join(line.rstrip() for line in _without_double_gaps(lines))
+
+
+def explanation_markdown(found: Explanation) -> str:
+    """What takes the memory as a table in Markdown, and the policies side by side as another."""
+    notes = [_what_was_run(found), *_joined(_mismatch(found))] if found.function is not None else []
+    notes += [_title_of_table(found), *_sums(found)] if found.occupants else []
+    notes += _joined(_padding(found.message))
+    if found.message.memory not in ("hbm", "ram"):
+        notes.append(ON_CHIP.format(found.message.memory))
+    elif found.function is None:
+        notes.append(ALONE)
+    else:
+        notes += _joined(_what_fits(found))
+    rows = [_row(g) for g in _groups(found)]
+    table = markdown_table(["bytes", "kind", "how many", "type", "what"], rows) if rows else []
+    text = markdown_report(_what_happened(found), table, notes)
+    return text if found.comparison is None else f"{text}\n\n{comparison_markdown(found.comparison)}"
+
+
+def _joined(lines: Sequence[str]) -> list[str]:
+    """A wrapped sentence in one piece again; nothing of nothing."""
+    return [" ".join(" ".join(lines).split())] if lines else []
+
+
+def _title_of_table(found: Explanation) -> str:
+    return "the largest buffers" if found.is_listed else "at the peak (simulated: the message lists no buffers)"
 
 
 def _what_happened(found: Explanation) -> str:
@@ -100,18 +127,22 @@ def _mismatch(found: Explanation) -> list[str]:
     )
 
 
-def _table(found: Explanation) -> list[str]:
-    title = "the largest buffers" if found.is_listed else "at the peak (simulated: the message lists no buffers)"
+def _groups(found: Explanation) -> list[list[Occupant]]:
+    """What is the same but for where it is, as one row; the largest first."""
     groups: dict[tuple[object, ...], list[Occupant]] = {}
     for o in found.occupants:
         whole = o.kind in ("argument", "result")
         key = (o.kind, o.type) if whole else (o.kind, o.type, o.name, o.operation, o.source)
         groups.setdefault(key, []).append(o)
-    ordered = sorted(groups.values(), key=lambda g: -sum(o.total_bytes for o in g))
+    return sorted(groups.values(), key=lambda g: -sum(o.total_bytes for o in g))
+
+
+def _table(found: Explanation) -> list[str]:
+    ordered = _groups(found)
     rows = [_row(g) for g in ordered[:ROWS]]
     widths = [max(map(len, column)) for column in zip(*(r[1:4] for r in rows), strict=True)]
     widths[2] = min(widths[2], 24)
-    lines = [title]
+    lines = [_title_of_table(found)]
     for size, kind, count, type, what in rows:
         start = f"{size:>10}  {kind:<{widths[0]}}  {count:>{widths[1]}} {cut(type, widths[2]):<{widths[2]}}  "
         lines.append(cut(f"{start}{what}", WIDTH))
@@ -138,15 +169,15 @@ def _row(group: Sequence[Occupant]) -> tuple[str, str, str, str, str]:
 def _sums(found: Explanation) -> list[str]:
     """What the rows are, in all, and why what is kept is."""
     parts = [f"{bytes_text(found.bytes_of(kind))} {text}" for kind, text in KINDS.items() if found.bytes_of(kind)]
-    lines = wrapped(f"in all: {', '.join(parts)}")
+    lines = [f"in all: {', '.join(parts)}"]
     reasons: dict[str, int] = {}
     for o in found.occupants:
         if o.kind == "kept" and o.reason:
             reasons[o.reason] = reasons.get(o.reason, 0) + o.total_bytes
     for reason, size in sorted(reasons.items(), key=lambda pair: -pair[1]):
-        lines += wrapped(f"kept, {bytes_text(size)}: {reason}")
+        lines.append(f"kept, {bytes_text(size)}: {reason}")
     if any(o.matched == "type" and o.kind != "argument" for o in found.occupants):
-        lines += wrapped("?: recognized by nothing but its type")
+        lines.append("?: recognized by nothing but its type")
     return lines
 
 

@@ -6,6 +6,7 @@ import os
 import textwrap
 from typing import TYPE_CHECKING
 
+from remat.report.markdown import markdown_cell, markdown_table
 from remat.report.width import WIDTH, wrapped
 from remat.units import bytes_text
 
@@ -38,18 +39,13 @@ def _finding(finding: Finding) -> list[str]:
 
 def findings_markdown(findings: Findings) -> str:
     """One row for each, below a title."""
-    lines = [f"**{_cell(_title(findings))}**: {_count(findings)}"]
-    if findings:
-        lines += ["", "| level | code | about | bytes | where | what | fix |", "|---|---|---|---|---|---|---|"]
-    for f in findings:
-        size = bytes_text(f.bytes) if f.bytes else ""
-        cells = [f.level, f.code, f"`{f.subject}`", size, _place(f.source), f.message, f.fix]
-        lines.append(f"| {' | '.join(map(_cell, cells))} |")
-    return "\n".join(lines)
-
-
-def _cell(text: str) -> str:
-    return text.replace("|", "\\|").replace("\n", " ")
+    head = ["level", "code", "about", "bytes", "where", "what", "fix"]
+    rows = [
+        [f.level, f.code, f"`{f.subject}`", bytes_text(f.bytes) if f.bytes else "", _place(f.source), f.message, f.fix]
+        for f in findings
+    ]
+    title = f"**{markdown_cell(_title(findings))}**: {_count(findings)}"
+    return "\n".join([title, "", *markdown_table(head, rows)] if rows else [title])
 
 
 def _title(findings: Findings) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import textwrap
 from typing import TYPE_CHECKING
 
+from remat.report.markdown import markdown_report, markdown_table
 from remat.report.width import WIDTH
 from remat.units import bytes_text
 
@@ -16,18 +17,34 @@ UNITS = ("", "k", "M", "G", "T", "P", "E")
 
 def measurement_text(measured: Measurement) -> str:
     """A table of what a compiled program takes on one device."""
-    what = "as it is" if measured.policy is None else f"value and gradient, policy {measured.policy}"
-    which = "one device" if measured.devices == 1 else f"each of {measured.devices} devices"
-    title = f"{measured.function} ({what}) for {measured.target}, {which}"
-    lines = [*textwrap.wrap(title, WIDTH), ""]
+    lines = [*textwrap.wrap(_title(measured), WIDTH), ""]
     if measured.error is not None:
-        lines += ["the compiler refuses the program:", *_indented(measured.error)]
+        lines += [REFUSED, *_indented(measured.error)]
     else:
         width = max(len(name) for name, _, _ in _rows(measured))
         for name, figure, note in _rows(measured):
             lines.append(f"  {name:<{width}}  {figure:>12}" + (f"  {note}" if note else ""))
-    lines += ["", *_notes(measured)]
+    lines += ["", *(line for note in _notes(measured) for line in textwrap.wrap(note, WIDTH))]
     return "\n".join(line.rstrip() for line in lines)
+
+
+def measurement_markdown(measured: Measurement) -> str:
+    """The same as a table in Markdown."""
+    head = ["", "on one device", "note"]
+    if measured.error is not None:
+        rows = [["the program", "refused", " ".join(_indented(measured.error)).strip()]]
+    else:
+        rows = [[*row] for row in _rows(measured)]
+    return markdown_report(_title(measured), markdown_table(head, rows), _notes(measured))
+
+
+REFUSED = "the compiler refuses the program:"
+
+
+def _title(measured: Measurement) -> str:
+    what = "as it is" if measured.policy is None else f"value and gradient, policy {measured.policy}"
+    which = "one device" if measured.devices == 1 else f"each of {measured.devices} devices"
+    return f"{measured.function} ({what}) for {measured.target}, {which}"
 
 
 def count_text(count: float) -> str:
@@ -67,7 +84,7 @@ def _fits_text(m: Measurement) -> str:
 
 
 def _notes(m: Measurement) -> list[str]:
-    notes = []
+    notes: list[str] = []
     if m.endless_loops:
         notes.append(f"{m.endless_loops} loops of unknown length are counted as if they ran once.")
     if m.kernels:
@@ -75,7 +92,7 @@ def _notes(m: Measurement) -> list[str]:
         notes.append(f"Not counted among the products: {kernels}.")
     versions = ", ".join(f"{name} {version}" for name, version in m.versions)
     notes.append(f"compiled in {m.compile_seconds:.1f} s by {versions}")
-    return [line for note in notes for line in textwrap.wrap(note, WIDTH)]
+    return notes
 
 
 def _indented(text: str) -> list[str]:

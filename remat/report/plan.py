@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from remat.planning.choice import IN_WORDS
+from remat.report.markdown import markdown_report, markdown_table
 from remat.report.width import WIDTH, wrapped
 from remat.units import bytes_text
 
@@ -21,12 +22,28 @@ ROWS = 20
 
 def plan_text(plan: Plan) -> str:
     """What the plan is, what it takes, and how far from the best it can be."""
-    choice = plan.choice
+    lines = [*wrapped(_title(plan)), "", *(f"  {name:20} {value}" for name, value in _figures(plan))]
+    return "\n".join([*lines, "", *_kept_lines(plan.choice.kept)])
+
+
+def plan_markdown(plan: Plan) -> str:
+    """The same as two tables in Markdown, with all values."""
+    kept = [[bytes_text(v.bytes), v.type, f"`{v.key}`"] for v in plan.choice.kept]
+    table = markdown_table(["", "plan"], _figures(plan))
+    table += ["", *markdown_table(["bytes", "type", "kept value"], kept)] if kept else []
+    return markdown_report(_title(plan), table)
+
+
+def _title(plan: Plan) -> str:
     each = f", on each of {plan.devices} devices" if plan.devices > 1 else ""
-    what = f"{plan.of} within {bytes_text(plan.budget_bytes)}{each}"
-    lines = wrapped(f"plan for {plan.function}, {what}, for {plan.target}")
+    return f"plan for {plan.function}, {plan.of} within {bytes_text(plan.budget_bytes)}{each}, for {plan.target}"
+
+
+def _figures(plan: Plan) -> list[tuple[str, str]]:
+    """What the plan is and takes: names and figures."""
+    choice = plan.choice
     extra = choice.seconds - plan.seconds_without
-    rows = [
+    return [
         ("structure", IN_WORDS[choice.structure]),
         ("peak, simulated", bytes_text(choice.peak_bytes)),
         ("peak, compiled", _compiled(plan)),
@@ -34,8 +51,6 @@ def plan_text(plan: Plan) -> str:
         ("time, by peak rates", f"{_seconds(choice.seconds)}, {_percent(extra, plan.seconds_without)} for recomputing"),
         ("no plan below", f"{_seconds(plan.lower_bound)}: at most {plan.gap:.1%} to gain"),
     ]
-    lines += ["", *(f"  {name:20} {value}" for name, value in rows)]
-    return "\n".join([*lines, "", *_kept_lines(choice.kept)])
 
 
 def _compiled(plan: Plan) -> str:
@@ -60,17 +75,34 @@ def _kept_lines(kept: Sequence[KeptValue]) -> list[str]:
 
 def pareto_text(pareto: Pareto) -> str:
     """One line for each plan, the fastest first."""
-    lines = [*wrapped(f"plans for {pareto.function}, for {pareto.target}: {len(pareto)} of {len(pareto.tried)}"), ""]
-    lines.append(f"  {'peak':>10}  {'kept':>10}  {'time':>10}  {'more':>7}  structure")
-    for choice in pareto.choices:
-        lines.append(_line(choice, pareto.choices[0].seconds))
-    return "\n".join([*lines, "", *wrapped("Peaks are simulated, times by peak rates of the target; not measured.")])
+    lines = [*wrapped(_pareto_title(pareto)), ""]
+    for peak, kept, time, more, structure in [PARETO_HEAD, *_pareto_rows(pareto)]:
+        lines.append(f"  {peak:>10}  {kept:>10}  {time:>10}  {more:>7}  {structure}")
+    return "\n".join([*lines, "", *wrapped(PARETO_NOTE)])
 
 
-def _line(choice: Choice, fastest: float) -> str:
-    sizes = f"{bytes_text(choice.peak_bytes):>10}  {bytes_text(choice.kept_bytes):>10}"
+def pareto_markdown(pareto: Pareto) -> str:
+    """The same as a table in Markdown."""
+    return markdown_report(_pareto_title(pareto), markdown_table(PARETO_HEAD, _pareto_rows(pareto)), [PARETO_NOTE])
+
+
+PARETO_HEAD = ("peak", "kept", "time", "more", "structure")
+PARETO_NOTE = "Peaks are simulated, times by peak rates of the target; not measured."
+
+
+def _pareto_title(pareto: Pareto) -> str:
+    return f"plans for {pareto.function}, for {pareto.target}: {len(pareto)} of {len(pareto.tried)}"
+
+
+def _pareto_rows(pareto: Pareto) -> list[tuple[str, str, str, str, str]]:
+    fastest = pareto.choices[0].seconds if pareto.choices else 0.0
+    return [_cells(choice, fastest) for choice in pareto.choices]
+
+
+def _cells(choice: Choice, fastest: float) -> tuple[str, str, str, str, str]:
     more = _percent(choice.seconds - fastest, fastest)
-    return f"  {sizes}  {_seconds(choice.seconds):>10}  {more:>7}  {IN_WORDS[choice.structure]}"
+    sizes = bytes_text(choice.peak_bytes), bytes_text(choice.kept_bytes)
+    return (*sizes, _seconds(choice.seconds), more, IN_WORDS[choice.structure])
 
 
 def _seconds(seconds: float) -> str:

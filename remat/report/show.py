@@ -6,15 +6,16 @@ from collections.abc import Callable
 from typing import Any
 
 from remat.inspect.fwd_bwd import fwd_bwd
-from remat.inspect.residuals import saved_residuals
-from remat.report.text import residuals_text, side_by_side
+from remat.inspect.saved import residuals_for
+from remat.report.text import residual_lines, side_by_side
 
 
 def print_saved_residuals(fun: Callable[..., Any], /, *args: Any, **kwargs: Any) -> None:
     """Print what is kept for the backward pass, in the line format of `jax.ad_checkpoint.print_saved_residuals`.
 
     Inside a scan, the line names the operation and the source line in the body, and how often the value is kept.
-    After the list come totals. Arguments are those of `remat.saved_residuals`, `policy` and `argnums` among them.
+    After the list come totals. Arguments are those of `fun`, and `policy` and `argnums` of `remat.saved_residuals`. The
+    result of that prints as a report by module and loop.
 
     >>> import jax.numpy as jnp, remat
     >>> remat.print_saved_residuals(lambda w, x: w * x, jnp.ones(3), jnp.ones(3))
@@ -24,7 +25,8 @@ def print_saved_residuals(fun: Callable[..., Any], /, *args: Any, **kwargs: Any)
     total: 0 B kept for the backward pass in 0 values
       besides 24 B of arguments and constants, which the caller holds anyway
     """
-    print(residuals_text(saved_residuals(fun, *args, **kwargs)))
+    policy, argnums = kwargs.pop("policy", None), kwargs.pop("argnums", None)
+    print(residual_lines(residuals_for(fun, args, kwargs, policy=policy, argnums=argnums)))
 
 
 def print_fwd_bwd(fun: Callable[..., Any], /, *args: Any, **kwargs: Any) -> None:

@@ -38,8 +38,8 @@ def residual_line(residual: Residual) -> str:
     return f"{residual.stacked_type} {origin.rstrip()}{carried}{loops}"
 
 
-def residuals_text(residuals: Residuals) -> str:
-    """One line for each residual, then the totals."""
+def residual_lines(residuals: Residuals) -> str:
+    """One line for each residual, as in JAX, then the totals."""
     return "\n".join([*map(residual_line, residuals), *total_lines(residuals)])
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from remat.report.markdown import markdown_report, markdown_table
 from remat.report.width import WIDTH, wrapped
 from remat.units import bytes_text
 
@@ -24,16 +25,35 @@ Cells = tuple[str, str, str, str, str, str]
 
 def timeline_text(timeline: Timeline) -> str:
     """The chart, the place of the peak, and the table."""
-    title = f"{timeline.function}, value and gradient, policy {timeline.policy}, for {timeline.target}"
-    lines = [*wrapped(title), ""]
+    lines = [*wrapped(_title(timeline)), ""]
     peak = timeline.peak_at
     if peak is None:
         return "\n".join([*lines, "no steps"])
-    lines += [*chart(timeline.bytes, timeline.forward_steps), "", *_peak_lines(timeline, peak), ""]
+    lines += [*chart(timeline.bytes, timeline.forward_steps), "", *wrapped(_peak_text(timeline, peak)), ""]
     lines += _table(timeline.alive)
-    held = bytes_text(timeline.argument_bytes)
-    lines += ["", *wrapped(f"Simulated from the program, not measured. Not counted: {held} of arguments.")]
+    lines += ["", *wrapped(_what_it_is(timeline))]
     return "\n".join(line.rstrip() for line in lines)
+
+
+def timeline_markdown(timeline: Timeline) -> str:
+    """The chart as it is, and a table of all that is alive at the peak."""
+    peak = timeline.peak_at
+    if peak is None:
+        return markdown_report(_title(timeline), [], ["no steps"])
+    rows = [_row(group) for group in _groups(timeline.alive)]
+    drawn = ["```", *(line.rstrip() for line in chart(timeline.bytes, timeline.forward_steps)), "```", ""]
+    table = markdown_table(["alive then", "how many", "type", "steps", "what", "where"], rows)
+    notes = [_peak_text(timeline, peak), _what_it_is(timeline)]
+    return markdown_report(_title(timeline), [*drawn, *table], notes)
+
+
+def _title(timeline: Timeline) -> str:
+    return f"{timeline.function}, value and gradient, policy {timeline.policy}, for {timeline.target}"
+
+
+def _what_it_is(timeline: Timeline) -> str:
+    held = bytes_text(timeline.argument_bytes)
+    return f"Simulated from the program, not measured. Not counted: {held} of arguments."
 
 
 def chart(live: Sequence[int], forward_steps: int, width: int = WIDTH, height: int = HEIGHT) -> list[str]:
@@ -65,23 +85,26 @@ def _passes(backward: int, columns: int) -> str:
     return f"{first:<{backward}}" + ("" if backward >= columns else "backward")
 
 
-def _peak_lines(timeline: Timeline, peak: Step) -> list[str]:
+def _peak_text(timeline: Timeline, peak: Step) -> str:
     during = {"forward": "the forward pass", "backward": "the backward pass"}.get(peak.made, "recomputation")
     inside = f" in {' in '.join(reversed(peak.inside))}" if peak.inside else ""
     where = peak.source.short
-    text = (
+    return (
         f"peak {bytes_text(timeline.peak)} at step {peak.number} of {peak.of} ({timeline.forward_steps} forward), in "
         f"{during}: {peak.operation}{inside}{where and f', {where}'}"
     )
-    return wrapped(text)
 
 
-def _table(alive: Sequence[Alive]) -> list[str]:
+def _groups(alive: Sequence[Alive]) -> list[list[Alive]]:
     """Arrays that are the same but for when they live are one row."""
     groups: dict[tuple[object, ...], list[Alive]] = {}
     for a in alive:
         groups.setdefault((a.type, a.bytes, a.name, a.made, a.operation, a.source, a.result is None), []).append(a)
-    ordered = sorted(groups.values(), key=lambda g: -sum(a.bytes for a in g))
+    return sorted(groups.values(), key=lambda g: -sum(a.bytes for a in g))
+
+
+def _table(alive: Sequence[Alive]) -> list[str]:
+    ordered = _groups(alive)
     rows = [("alive then", "", "type", "steps", "what", ""), *map(_row, ordered[:ROWS])]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     widths[2] = min(widths[2], 24)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from remat.report.markdown import markdown_report, markdown_table
 from remat.report.text import position_text
 from remat.report.width import wrapped
 from remat.units import bytes_text
@@ -14,15 +16,31 @@ if TYPE_CHECKING:
 
 def why_text(why: Why) -> str:
     """What is kept, who decided, who needs it, and what dropping it would cost."""
+    lines = wrapped(_title(why))
+    return "\n".join([*lines, *(line for label, text in _facts(why) for line in wrapped(f"  {label:<9} {text}"))])
+
+
+def why_markdown(answers: Sequence[Why]) -> str:
+    """The same as one table in Markdown for each value."""
+    tables = [markdown_table(["", "what"], [("value", f"`{a.key}`"), *_facts(a)]) for a in answers]
+    return "\n\n".join(markdown_report(_title(a), t) for a, t in zip(answers, tables, strict=True))
+
+
+def _title(why: Why) -> str:
     kept = why.residual
     times = f" x {kept.times}" if kept.times > 1 else ""
     name = f" named {str(kept.name)!r}" if kept.name is not None else ""
-    lines = wrapped(f"{why.key}{name}: {kept.type}{times}, {bytes_text(kept.total_bytes)} in {kept.memory}")
-    lines += wrapped(f"  made by   {kept.origin.text or kept.origin.kind}  {position_text(kept.source)}".rstrip())
-    lines += wrapped(f"  kept      {kept.reason}")
+    return f"{why.key}{name}: {kept.type}{times}, {bytes_text(kept.total_bytes)} in {kept.memory}"
+
+
+def _facts(why: Why) -> list[tuple[str, str]]:
+    """What is known of the value, each with what it is about."""
+    kept = why.residual
+    facts = [("made by", f"{kept.origin.text or kept.origin.kind}  {position_text(kept.source)}".rstrip())]
+    facts.append(("kept", kept.reason))
     for user in kept.needed_by:
-        lines += wrapped(f"  needed by the derivative of {user.operation}  {position_text(user.source)}".rstrip())
-    return "\n".join([*lines, *(wrapped(f"  dropped   {_dropped(why.dropped)}") if why.dropped is not None else [])])
+        facts.append(("needed by", f"the derivative of {user.operation}  {position_text(user.source)}".rstrip()))
+    return [*facts, *([("dropped", _dropped(why.dropped))] if why.dropped is not None else [])]
 
 
 def _dropped(dropped: Dropped) -> str:

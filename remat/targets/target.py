@@ -87,7 +87,7 @@ class Target:
             return _of_cpu(_count(text, *rest))
         chip = CHIPS.get(":".join([platform, *rest[:1]]))
         if chip is None or len(rest) > 2:
-            raise TargetError(f"{text!r} is no target.{_hint(text)} There are: cpu, {', '.join(map(_example, CHIPS))}.")
+            raise TargetError(f"{text!r} is no target.{_hint(text)} There are: {', '.join(target_names())}.")
         return _of_tpu(text, chip, *rest[1:]) if platform == "tpu" else _of_gpu(chip, _count(text, *rest[1:]))
 
     @classmethod
@@ -112,6 +112,11 @@ def as_target(target: Target | str | None) -> Target:
     if target is None:
         return Target.of_default_device()
     return target if isinstance(target, Target) else Target.parse(target)
+
+
+def target_names() -> list[str]:
+    """A name for each kind of device: that of a few chips where a topology belongs to it."""
+    return ["cpu", *map(_example, CHIPS)]
 
 
 def _of_cpu(count: int) -> Target:

@@ -13,7 +13,7 @@ from remat.inspect.planned import Loss
 from remat.inspect.program_lines import LIMIT, programs_data
 from remat.inspect.samples import COLUMNS, TextTable, samples_of
 from remat.ir.printer import paired_texts
-from remat.report.text import residuals_text
+from remat.report.kept import residuals_text
 from remat.units import bytes_text
 
 X = jax.ShapeDtypeStruct((16, 16), jnp.float32)

@@ -12,7 +12,7 @@ from jax import lax
 import remat
 import remat.ir.check
 from remat.ir.rewrite import inline_calls
-from remat.ir.source import NOWHERE, UNKNOWN
+from remat.ir.source import NOWHERE, UNKNOWN, Position
 
 
 def test_equations_know_file_line_and_function() -> None:
@@ -37,6 +37,12 @@ def test_sources_inside_nested_programs_are_the_inner_lines() -> None:
     program = remat.trace(lambda x: lax.scan(body, x, None, length=2)[0])(X)
     (sin,) = program.equations[0].op.programs[0].equations
     assert sin.source.position.line == body.__code__.co_firstlineno + 1
+
+
+def test_places_are_short() -> None:
+    assert Position("/a/b/model.py", 12, 3, "Net.attend").short == "model.py:12 (attend)"
+    assert Position("/tmp/ipykernel_12/345.py", 7, 3, "attend").short == "cell:7 (attend)"
+    assert NOWHERE.short == ""
 
 
 def test_scopes_are_paths() -> None:

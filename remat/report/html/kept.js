@@ -12,13 +12,13 @@ const KEPT_COLUMNS = [
 ];
 const GROUPS = {
   none: null,
-  scope: (r) => r.scope || "(no scope)",
+  scope: (r) => r.group,
   reason: (r) => r.reason,
   type: (r) => r.type,
   line: (r) => r.place || "(no line)",
 };
 
-const TEXT_COLUMNS = new Set(["type", "memory", "scope", "reason", "needed_by", "place"]);
+const TEXT_COLUMNS = new Set(["type", "memory", "scope", "reason", "needed_by", "place", "group"]);
 const residuals = data.residuals.rows.map((row) =>
   Object.fromEntries(data.residuals.columns.map((name, i) => [name, TEXT_COLUMNS.has(name) ? textOf(row[i]) : row[i]])),
 );
