@@ -157,12 +157,12 @@ def losses(figures: Figures) -> Iterator[str]:
     """Where remat needs more bytes or operations than torch, and where its backward peak is higher."""
     for point in figures.points:
         for name, side in (("plan", point.plan), ("best set", point.best_set)):
-            for more in point.lost(side):
-                yield f"{point.net} at {point.fraction:g}, {name}: {more}"
-        ours, theirs = point.best_set.backward_peak, point.torch.backward_peak
-        if ours > EQUAL * theirs:
-            more = f"backward peak {ours / MIB:.1f} against {theirs / MIB:.1f}"
-            yield f"{point.net} at {point.fraction:g}, best set: {more}"
+            more = point.lost(side)
+            if side.backward_peak > EQUAL * point.torch.backward_peak:
+                peaks = (f"{p.backward_peak / MIB:.1f}" for p in (side, point.torch))
+                more.append(f"backward peak {' against '.join(peaks)} MiB")
+            for words in more:
+                yield f"{point.net} at {point.fraction:g}, {name}: {words}"
 
 
 def measured(

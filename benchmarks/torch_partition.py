@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, cast
 
 import jax
 import torch
 import torch._functorch.config
 from partition import Partition, Step, live_peak
 from torch import fx
+from torch._decomp import get_decompositions
 from torch._functorch.aot_autograd import aot_function
 from torch._functorch.partitioners import min_cut_rematerialization_partition
 from torch.fx.node import map_arg
 from torch.utils.flop_counter import flop_registry
+
+DERIVATIVES = [torch.ops.aten.sigmoid_backward, torch.ops.aten.tanh_backward]
+"""Operations that are several in JAX. `torch.compile` takes them apart before it cuts a graph, and so is done here."""
 
 
 def partition_of(loss: Callable[..., Any], arguments: tuple[Any, ...], budget: float) -> Partition:
@@ -39,7 +43,13 @@ def partition_of(loss: Callable[..., Any], arguments: tuple[Any, ...], budget: f
         return gm
 
     with torch._functorch.config.patch(activation_memory_budget=budget):
-        flat = aot_function(lambda *flat: loss(*jax.tree.unflatten(tree, flat)), as_it_is, as_it_is, partition_fn=cut)
+        flat = aot_function(
+            lambda *flat: loss(*jax.tree.unflatten(tree, flat)),
+            fw_compiler=as_it_is,
+            bw_compiler=as_it_is,
+            partition_fn=cut,
+            decompositions=cast(Any, get_decompositions(DERIVATIVES)),
+        )
         flat(*leaves)
     return found[0]
 

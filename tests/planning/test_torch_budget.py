@@ -44,10 +44,11 @@ def test_both_sides_are_the_same_nets(figures):
 
 
 def test_best_sets_are_never_worse_than_torch(figures):
-    """Nothing that torch saves is missing among what remat can keep."""
+    """Nothing that torch saves is missing among what remat can keep, and no peak is higher."""
     for point in figures.points:
         assert point.best_set.saved_bytes <= point.torch.saved_bytes, point
         assert point.best_set.recomputed_flops <= 1.001 * point.torch.recomputed_flops, point
+        assert point.best_set.backward_peak <= 1.001 * point.torch.backward_peak, point
 
 
 def test_plans_are_within_the_bytes_of_torch(figures):
@@ -84,11 +85,16 @@ def test_the_document_quotes_the_comparison(load, figures, document):
     assert f"jax {figures.versions['jax']}" in document
 
 
-def test_the_document_quotes_the_losses(figures, document):
+def test_the_document_quotes_the_losses(load, figures, document):
+    module = load("torch_budget")
     lost = [p for p in figures.points if p.lost(p.plan)]
     more = [(p.plan.recomputed_flops - p.torch.recomputed_flops) / 1e9 for p in lost]
     quoted = f"loses at {len(lost)} of {len(figures.points)} points, by {min(more):.2f} to {max(more):.2f} GFLOP"
     assert quoted in document, quoted
+    higher = [p for p in figures.points if p.plan.backward_peak > module.EQUAL * p.torch.backward_peak]
+    pairs = [(f"{p.plan.backward_peak / 2**20:.1f}", f"{p.torch.backward_peak / 2**20:.1f}") for p in higher]
+    assert f"higher at {len(higher)} points" in document
+    assert all(f"{ours} against {theirs} MiB" in document for ours, theirs in pairs), pairs
 
 
 def test_the_document_quotes_the_peaks(figures, document):
@@ -115,7 +121,7 @@ def test_losses_are_named(load):
     figures = module.Figures({}, (module.Point("net", 0.5, one, one, worse),), ())
     assert list(module.losses(figures)) == [
         "net at 0.5, best set: 2.00 against 1.00 GFLOP",
-        "net at 0.5, best set: backward peak 2.0 against 1.0",
+        "net at 0.5, best set: backward peak 2.0 against 1.0 MiB",
     ]
     assert module.Figures.from_json(figures.to_json()) == figures
     assert re.search(r"plan equal or better at 1 of 1, best set at 0 of 1", module.summary(figures)[0])
