@@ -229,10 +229,14 @@ def main() -> None:
     parser.add_argument("--layers", type=int, default=32)
     parser.add_argument("--only", default=",".join(BY_HAND), help="policies by hand whose bytes are budgets")
     parser.add_argument("--between", action="store_true", help="budgets halfway between two policies, too")
+    parser.add_argument("--plans", action="store_true", help="take figures by hand from the file, if it has them")
     parser.add_argument("--json", nargs="?", const="", help="write figures to this file (llama-TARGET.json)")
     options = parser.parse_args()
     model = Llama(options.devices, options.layers)
-    hand = [r for n in options.only.split(",") if (r := by_hand(model, n, options.target)) is not None]
+    known = {r["budget"]: Row(r["budget"], r["budget_mib"], r["by_hand_tflop"]) for r in written(options)}
+    found = [known.get(n) if options.plans else None for n in options.only.split(",")]
+    names = zip(found, options.only.split(","), strict=True)
+    hand = [r for old, name in names if (r := old or by_hand(model, name, options.target)) is not None]
     if options.between:
         pairs = itertools.pairwise(hand)
         hand += [Row(f"up to {b.budget}", (a.budget_mib + b.budget_mib) / 2, None) for a, b in pairs]
@@ -247,12 +251,20 @@ def main() -> None:
     print(f"{len(rows) - len(lost)} of {len(rows)} rows hold")
 
 
+def path_of(options: argparse.Namespace) -> Path:
+    return Path(options.json or Path(__file__).with_name(f"llama-{options.target.split(':')[1]}.json"))
+
+
+def written(options: argparse.Namespace) -> list[dict[str, Any]]:
+    """The rows that the file has."""
+    path = path_of(options)
+    return json.loads(path.read_text())["rows"] if path.exists() else []
+
+
 def write(options: argparse.Namespace, rows: list[Row]) -> None:
     """The figures of these rows, and of those that the file has besides."""
-    path = Path(options.json or Path(__file__).with_name(f"llama-{options.target.split(':')[1]}.json"))
-    old = json.loads(path.read_text())["rows"] if path.exists() else []
     new = {r.budget for r in rows}
-    kept = [r for r in old if r["budget"] not in new]
+    kept = [r for r in written(options) if r["budget"] not in new]
     data = {
         "schema": "remat.benchmark.llama/1",
         "target": options.target,
@@ -261,7 +273,7 @@ def write(options: argparse.Namespace, rows: list[Row]) -> None:
         "versions": {"jax": jax.__version__, "remat": remat.__version__},
         "rows": sorted([*kept, *map(asdict, rows)], key=lambda r: r["budget_mib"]),
     }
-    path.write_text(json.dumps(data, indent=1) + "\n")
+    path_of(options).write_text(json.dumps(data, indent=1) + "\n")
 
 
 if __name__ == "__main__":
