@@ -14,7 +14,7 @@ from remat.ir.traits import is_batched_product, is_product
 from remat.ir.types import short_text
 from remat.planning.choice import KeptValue
 from remat.planning.kept_set import KeptSets
-from remat.planning.problem import Problem, problem_of
+from remat.planning.problem import GIVEN, Problem, problem_of
 from remat.planning.seconds import Rates
 from remat.planning.structures import end_of
 from remat.transforms.enclose import around
@@ -43,8 +43,11 @@ class Candidates:
 
     @property
     def values(self) -> list[KeptValue]:
-        """All that a plan may keep."""
-        return list(_as_kept(self.problem, range(len(self.problem.values)), self.choices))
+        """All that a plan may keep, what costs most to compute first."""
+        problem = self.problem
+        seconds = [0.0 if e == GIVEN else problem.seconds[e] for e in problem.made_by]
+        numbers = sorted(range(len(problem.values)), key=lambda i: (-seconds[i], -problem.bytes[i]))
+        return [v for i in numbers for v in _as_kept(problem, [i], self.choices)]
 
     @property
     def equation_count(self) -> int:
@@ -93,12 +96,15 @@ def _kept_sets(
 def _usual_sets(
     linearized: Linearized, problem: Problem, choices: dict[Value, tuple[str, str]]
 ) -> list[tuple[KeptValue, ...]]:
-    """What people keep by hand: nothing, all products, and products without batch dimensions. The solver counts bytes
-    between the passes, and a compiler may take less for one of these."""
+    """What people keep by hand: nothing, all products, products without batch dimensions, and those outside of loops,
+    as with regions around loop bodies. The solver counts bytes between the passes, and a compiler may take less for one
+    of these."""
     made_by = {v: e for e in linearized.all_equations() for v in e.outputs}
     products = [i for i, v in enumerate(problem.values) if v in choices and v in made_by and is_product(made_by[v].op)]
     weights = [i for i in products if not _is_batched(made_by[problem.values[i]])]
-    return [_as_kept(problem, numbers, choices) for numbers in ([], products, weights)]
+    outside = {v for e in linearized.equations for v in e.outputs}
+    outer = [i for i in products if problem.values[i] in outside]
+    return [_as_kept(problem, numbers, choices) for numbers in ([], products, weights, outer)]
 
 
 def _is_batched(equation: Equation) -> bool:

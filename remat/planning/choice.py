@@ -46,6 +46,10 @@ class Choice:
     seconds: float
 
 
+SLOWER, HIGHER = 1.005, 1.001
+"""Times and peaks up to these parts of others count as the same: rates and buffers are not simulated better."""
+
+
 def front_of(tried: Sequence[Choice]) -> tuple[Choice, ...]:
     """The plans that no other one is as fast as with a lower peak, the fastest first."""
     front: list[Choice] = []
@@ -53,3 +57,20 @@ def front_of(tried: Sequence[Choice]) -> tuple[Choice, ...]:
         if not front or choice.peak_bytes < front[-1].peak_bytes:
             front.append(choice)
     return tuple(front)
+
+
+def settled_front_of(tried: Sequence[Choice]) -> tuple[Choice, ...]:
+    """The same with, of plans that are about the same in both, the one that keeps least: its peak is the surest. The
+    program without any region stays: it is the simplest.
+    """
+    found: list[Choice] = []
+    for choice in reversed(front_of(tried)):
+        same = [c for c in tried if c.seconds <= SLOWER * choice.seconds and c.peak_bytes <= HIGHER * choice.peak_bytes]
+        best = (
+            min(same, key=lambda c: (c.kept_bytes, c.seconds, c.peak_bytes)) if choice.structure != "none" else choice
+        )
+        last = found[-1] if found else None
+        if best is not last:
+            in_order = last is None or (best.seconds < last.seconds and best.peak_bytes > last.peak_bytes)
+            found.append(best if in_order else choice)
+    return tuple(reversed(found))

@@ -15,7 +15,7 @@ from functools import cached_property
 from remat.ir.ops import Checkpoint
 from remat.ir.rewrite import inline_all
 from remat.planning.candidates import Candidates
-from remat.planning.choice import Choice, KeptValue, front_of
+from remat.planning.choice import Choice, KeptValue, settled_front_of
 from remat.planning.devices import spread_of
 from remat.planning.neighbours import with_neighbours
 from remat.planning.seconds import Rates
@@ -67,7 +67,7 @@ class Frontier:
 
     @cached_property
     def choices(self) -> tuple[Choice, ...]:
-        return front_of(self.tried)
+        return settled_front_of(self.tried)
 
     @cached_property
     def without(self) -> Choice:

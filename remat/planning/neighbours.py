@@ -21,23 +21,21 @@ Try = Callable[[str, tuple[KeptValue, ...]], Choice]
 def with_neighbours(found: Sequence[Choice], values: Sequence[KeptValue], equations: int, attempt: Try) -> list[Choice]:
     """The plans found, and those next to them.
 
-    `values` is what a plan may keep, `attempt` tries a structure with a set.
+    `values` is what a plan may keep, what costs most to compute first; `attempt` tries a structure with a set.
     """
     tried, looked_at = list(found), set[Choice]()
     known = {(c.structure, frozenset(c.kept)) for c in found}
     left = min(MOST, EQUATIONS // max(1, equations))
-    order = {v: i for i, v in enumerate(values)}
-    largest = sorted(values, key=lambda v: -v.bytes)
     while left > 0:
         start = _next([c for c in tried if c.structure != "none"], looked_at)
         if start is None:
             break
         looked_at.add(start)
-        for value in largest:
-            kept = frozenset(start.kept) ^ {value}
-            if left > 0 and (start.structure, kept) not in known:
-                known.add((start.structure, kept))
-                tried.append(attempt(start.structure, tuple(sorted(kept, key=lambda v: order.get(v, -1)))))
+        for value in values:
+            kept = tuple([v for v in start.kept if v != value] if value in start.kept else [*start.kept, value])
+            if left > 0 and (start.structure, frozenset(kept)) not in known:
+                known.add((start.structure, frozenset(kept)))
+                tried.append(attempt(start.structure, kept))
                 left -= 1
     return tried
 
