@@ -66,9 +66,8 @@ def settled_front_of(tried: Sequence[Choice]) -> tuple[Choice, ...]:
     found: list[Choice] = []
     for choice in reversed(front_of(tried)):
         same = [c for c in tried if c.seconds <= SLOWER * choice.seconds and c.peak_bytes <= HIGHER * choice.peak_bytes]
-        best = (
-            min(same, key=lambda c: (c.kept_bytes, c.seconds, c.peak_bytes)) if choice.structure != "none" else choice
-        )
+        least = min(same, key=lambda c: (c.kept_bytes, c.seconds, c.peak_bytes))
+        best = choice if choice.structure == "none" else least
         last = found[-1] if found else None
         if best is not last:
             in_order = last is None or (best.seconds < last.seconds and best.peak_bytes > last.peak_bytes)
