@@ -224,7 +224,7 @@ def test_dropout_masks_are_kept_and_not_drawn_again():
     for policy in (BURN, NO, policies.balanced()):
         backward = "\n".join(remat.inspect.fwd_bwd.fwd_bwd(remat.checkpoint(f, policy=policy), M).backward)
         assert "random_bits" not in backward
-        check_gradients(f, M, policies=(policy,))
+        check_gradients(f, M / 4, policies=(policy,))  # where tanh is not flat: 1 - tanh² keeps its digits
 
 
 @pytest.mark.parametrize("activation", [jax.nn.relu, jax.nn.silu, jax.nn.gelu, jax.nn.sigmoid, jnp.tanh])
