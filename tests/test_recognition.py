@@ -20,7 +20,7 @@ def loss(p, batch):
 
 
 def batches(count):
-    return [jax.block_until_ready(jnp.full((4, 4), float(i + 1))) for i in range(count)]
+    return [jax.block_until_ready(jnp.full((4, 4), (i + 1) / 16)) for i in range(count)]
 
 
 @pytest.fixture
