@@ -13,14 +13,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
-
 from remat.errors import UnknownCostError
 from remat.ir.costs import Cost, cost_of
 from remat.ir.ops import Cond, Op, Scan
 from remat.ir.program import Equation, Program
 from remat.ir.traits import is_memory_bound, is_view_or_cast
-from remat.ir.types import element_count, size_in_bytes
+from remat.ir.types import element_count, itemsize, size_in_bytes
 from remat.targets.target import Target
 
 CPU_FLOPS, CPU_BANDWIDTH = 1e11, 2e10
@@ -74,7 +72,7 @@ class Rates:
             return sum(size_in_bytes(a.type) for a in (*equation.inputs, *equation.outputs)) / self.bandwidth
         if is_memory_bound(op):
             return (cost.flops + TRANSCENDENTAL * cost.transcendentals) / (self.wide * VECTOR_PART)
-        is_narrow = all(np.dtype(v.type.dtype).itemsize <= 2 for v in equation.outputs if hasattr(v.type, "dtype"))
+        is_narrow = all(itemsize(v.type) <= 2 for v in equation.outputs if hasattr(v.type, "dtype"))
         return self._products(cost, self.narrow if is_narrow else self.wide)
 
     def program(self, program: Program) -> float:

@@ -343,3 +343,22 @@ def frontier_of_saved(region, target):
 
     with use_target(target):
         return frontier_of(*region).within_saved(10**6)
+
+
+@pytest.mark.parametrize("key", [jax.random.key(3), jax.random.key(3, impl="rbg"), jax.random.PRNGKey(3)])
+def test_random_keys_are_values_like_others(key):
+    """Equations that make keys and draw numbers have a time, whatever the keys are."""
+
+    def loss(w, x, key):
+        for i in range(3):
+            one, key = jax.random.split(jax.random.fold_in(key, i))
+            x = jnp.tanh(x @ w) * jax.random.bernoulli(one, 0.5, x.shape)
+        return x.sum()
+
+    args = W[0], X, key
+    assert all(c.seconds > 0 for c in remat.pareto(loss, *args, target="cpu"))
+    report = remat.saved_residuals(loss, *args, policy="dots")
+    assert report.recomputation.seconds > 0
+    plan = remat.plan(loss, *args, budget=0.8, target="cpu")
+    found, expected = remat.grad(loss, policy=plan.policy)(*args), jax.grad(loss)(*args)
+    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4)
