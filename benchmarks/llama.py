@@ -233,10 +233,10 @@ def main() -> None:
     parser.add_argument("--json", nargs="?", const="", help="write figures to this file (llama-TARGET.json)")
     options = parser.parse_args()
     model = Llama(options.devices, options.layers)
-    known = {r["budget"]: Row(r["budget"], r["budget_mib"], r["by_hand_tflop"]) for r in written(options)}
-    found = [known.get(n) if options.plans else None for n in options.only.split(",")]
-    names = zip(found, options.only.split(","), strict=True)
-    hand = [r for old, name in names if (r := old or by_hand(model, name, options.target)) is not None]
+    old = written(options) if options.plans else []
+    known = {r["budget"]: Row(r["budget"], r["budget_mib"], r["by_hand_tflop"]) for r in old}
+    found = [known.get(name) or by_hand(model, name, options.target) for name in options.only.split(",")]
+    hand = [row for row in found if row is not None]
     if options.between:
         pairs = itertools.pairwise(hand)
         hand += [Row(f"up to {b.budget}", (a.budget_mib + b.budget_mib) / 2, None) for a, b in pairs]

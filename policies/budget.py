@@ -18,7 +18,7 @@ from remat.ir.rewrite import inline_all
 from remat.ir.types import short_text
 from remat.planning.apply import regions_of
 from remat.planning.choice import IN_WORDS, Choice
-from remat.planning.frontier import Frontier, frontier_of
+from remat.planning.frontier import Frontier
 from remat.planning.structures import STRUCTURES
 from remat.policies.algebra import Combinable
 from remat.policies.parse import WITH_ARGUMENT, WORDS, Reader
@@ -156,7 +156,7 @@ def known_frontier(op: Checkpoint, active: Sequence[bool], parts: Sequence[int] 
     key = hashlib.sha256(text.encode()).digest(), tuple(active), tuple(parts), op.prevent_cse, current_target()
     with _lock:
         if key not in _known:
-            _known[key] = frontier_of(op, active, parts)
+            _known[key] = Frontier(op, active, parts)
         _known.move_to_end(key)
         while len(_known) > REMEMBERED:
             _known.popitem(last=False)

@@ -22,15 +22,17 @@ from remat.transforms.split import Split
 
 def recomputes_what_is_alive(made: Split) -> bool:
     """Whether a product after the last loop is computed again."""
-    equations = made.level.linearized.equations
-    end = after_last_loop(equations)
-    if end == 0:
-        return False
-    products = {e for e in equations[end:] if is_product(e.op)}
+    products = {e for e in end_of(made.level.linearized.equations) if is_product(e.op)}
     return bool(products) and any(e in products for e in made.level.retrieval.recomputed)
 
 
-def after_last_loop(equations: Sequence[Equation]) -> int:
+def end_of(equations: Sequence[Equation]) -> Sequence[Equation]:
+    """What follows the last loop; nothing if there is none."""
+    start = _after_last_loop(equations)
+    return equations[start:] if start else []
+
+
+def _after_last_loop(equations: Sequence[Equation]) -> int:
     """The position after the last loop; 0 if there is none."""
     return max((i + 1 for i, e in enumerate(equations) if is_loop(e.op)), default=0)
 
@@ -38,7 +40,7 @@ def after_last_loop(equations: Sequence[Equation]) -> int:
 def with_open_end(region: Checkpoint) -> Program:
     """The program of a region, with the region around all of it up to the last loop."""
     program = inline_calls(region.program)
-    end = after_last_loop(program.equations)
+    end = _after_last_loop(program.equations)
     run, rest = program.equations[:end], program.equations[end:]
     last = last_uses(program.equations, program.outputs)
     results = [v for e in run for v in e.outputs if last.get(v, -1) >= end]

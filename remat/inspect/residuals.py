@@ -95,6 +95,11 @@ class Residual:
     def total_bytes(self) -> int:
         return self.bytes * self.times
 
+    def to_data(self) -> dict[str, Any]:
+        """All of it as plain data."""
+        name = None if self.name is None else str(self.name)
+        return {**asdict(self), "total_bytes": self.total_bytes, "name": name}
+
     @property
     def is_new(self) -> bool:
         """Whether keeping it costs memory: arguments and constants are held by the caller anyway."""
@@ -232,9 +237,6 @@ class Residuals(Sequence[Residual]):
 
     def to_json(self) -> str:
         """The same as JSON, with sizes as plain integers."""
-        rows = [
-            {**asdict(r), "total_bytes": r.total_bytes, "name": None if r.name is None else str(r.name)} for r in self
-        ]
         data = {
             "schema": SCHEMA,
             "function": self.function,
@@ -247,7 +249,7 @@ class Residuals(Sequence[Residual]):
             "unknown_shardings": self.unknown_shardings,
             "recomputation": None if self.recomputation is None else self.recomputation.to_data(),
             "is_of_a_derivative": self.is_of_a_derivative,
-            "residuals": rows,
+            "residuals": [r.to_data() for r in self],
         }
         return json.dumps(data, indent=1, default=str)
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from remat.inspect.residuals import Residual, Residuals
@@ -68,10 +68,10 @@ class ResidualsDiff:
             "before_bytes": self.before_bytes,
             "after_bytes": self.after_bytes,
             "bytes_added": self.bytes_added,
-            "added": [_row(r) for r in self.added],
-            "gone": [_row(r) for r in self.gone],
+            "added": [r.to_data() for r in self.added],
+            "gone": [r.to_data() for r in self.gone],
             "changed": [
-                {"key": c.key, "changed": c.changed, "before": _row(c.before), "after": _row(c.after)}
+                {"key": c.key, "changed": c.changed, "before": c.before.to_data(), "after": c.after.to_data()}
                 for c in self.changed
             ],
         }
@@ -115,8 +115,3 @@ def _by_key(residuals: Residuals) -> dict[tuple[str, int], Residual]:
 
 def _largest_first(residuals: Iterable[Residual]) -> tuple[Residual, ...]:
     return tuple(sorted(residuals, key=lambda r: (-r.total_bytes, r.key)))
-
-
-def _row(residual: Residual) -> dict[str, Any]:
-    name = None if residual.name is None else str(residual.name)
-    return {**asdict(residual), "total_bytes": residual.total_bytes, "name": name}

@@ -97,5 +97,4 @@ def residuals_for(
 
 def holds_a_backward_pass(program: Program) -> bool:
     """Whether a program was differentiated in reverse when it was traced: JAX writes it into the name scopes."""
-    programs = [program, *nested_programs([program])]
-    return any("transpose(jvp(" in e.source.own_scope for p in programs for e in p.equations)
+    return any("transpose(jvp(" in e.source.own_scope for p in nested_programs([program]) for e in p.equations)

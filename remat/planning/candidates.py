@@ -16,9 +16,9 @@ from remat.planning.choice import KeptValue
 from remat.planning.kept_set import KeptSets
 from remat.planning.problem import GIVEN, Problem, problem_of
 from remat.planning.seconds import Rates
-from remat.planning.structures import end_of
 from remat.transforms.enclose import around
 from remat.transforms.linearize import linearize_program
+from remat.transforms.open_end import end_of
 
 MOST, FEWEST, EQUATIONS = 24, 8, 12_000
 """For how many numbers of bytes the best sets are found: as many as keep planning under a minute on two cores, which is
@@ -37,7 +37,7 @@ class Candidates:
         self.choices = {copies[v]: (key, digests[v]) for v, key in keys.items() if isinstance(copies.get(v), Value)}
         self.problem = problem_of(self.linearized, self.choices, rates)
         self.solver = KeptSets(self.problem)
-        held = {copies.get(v) for e in end_of(program) for v in e.outputs}
+        held = {copies.get(v) for e in end_of(program.equations) for v in e.outputs}
         self._held = [i for i, v in enumerate(self.problem.values) if v in held]
         """What is kept with an open end, whatever a plan says."""
 

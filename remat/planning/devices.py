@@ -8,11 +8,12 @@ not counted. `Plan.verify` corrects for that by what the compiled program takes.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from remat.ir.program import Equation, Program
+from remat.ir.ops import nested_programs
+from remat.ir.program import Program
 from remat.simulate.sizes import device_bytes
 
 
@@ -39,7 +40,8 @@ def spread_of(program: Program, active: Sequence[bool], given: Sequence[int] = (
     """How a loss is spread: by constraints in it, and by the `given` number of parts of each of its inputs."""
     parts = {v: 1 for v in program.inputs} | dict(zip(program.inputs, given, strict=False))
     between = [n for (v, n), a in zip(parts.items(), active, strict=True) if not a]
-    for equation in _constraints(program):
+    everywhere = [e for p in nested_programs([program]) for e in p.equations]
+    for equation in [e for e in everywhere if e.op.name == "sharding_constraint"]:
         value = equation.inputs[0]
         count = parts_of(equation.op.params["sharding"], value.type.shape)  # type: ignore[attr-defined]
         if value in parts:
@@ -59,11 +61,3 @@ def parts_of(sharding: Any, shape: tuple[int, ...]) -> int:
     except (AttributeError, TypeError, ValueError):
         return 1
     return math.prod(-(-n // max(1, p)) for n, p in zip(shape, part, strict=True) if isinstance(n, int))
-
-
-def _constraints(program: Program) -> Iterator[Equation]:
-    for equation in program.equations:
-        if equation.op.name == "sharding_constraint":
-            yield equation
-        for inner in equation.op.programs:
-            yield from _constraints(inner)

@@ -36,7 +36,12 @@ class Frontier:
     - `spread`: over how many devices; all bytes and seconds of plans are of one of them.
     """
 
-    def __init__(self, region: Checkpoint, active: Sequence[bool], parts: Sequence[int]):
+    def __init__(self, region: Checkpoint, active: Sequence[bool], parts: Sequence[int] = ()):
+        """Of a region that is differentiated with respect to its active inputs, for the current target. `parts` says in
+        how many parts each input is, over devices, where that is known.
+
+        **Raises** `ReverseModeError` for a program that cannot be run in reverse.
+        """
         self._target = current_target()
         rates = Rates.of(self._target)
         self._program = inline_all(region.program)
@@ -109,12 +114,3 @@ class Frontier:
         nothing twice over: of the linear relaxation."""
         parts = self.spread.parts
         return self.without.seconds + self.solver.bound(limit * parts) / parts
-
-
-def frontier_of(region: Checkpoint, active: Sequence[bool], parts: Sequence[int] = ()) -> Frontier:
-    """The plans of a region that is differentiated with respect to its active inputs, for the current target. `parts`
-    says in how many parts each input is, over devices, where that is known.
-
-    **Raises** `ReverseModeError` for a program that cannot be run in reverse.
-    """
-    return Frontier(region, active, parts)

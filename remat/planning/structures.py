@@ -22,7 +22,7 @@ from remat.loops.plan import Plan, in_levels
 from remat.lower import evaluate
 from remat.transforms.derivative import make_program
 from remat.transforms.enclose import around
-from remat.transforms.open_end import after_last_loop, with_open_end
+from remat.transforms.open_end import end_of, with_open_end
 from remat.transforms.segments import parts_of, segmented
 from remat.transforms.two_levels import in_two_levels
 
@@ -35,11 +35,6 @@ Structure = Callable[[Checkpoint], Program]
 def plain(region: Checkpoint) -> Program:
     """The region as it stands."""
     return around(region.program, region)
-
-
-def open_end(region: Checkpoint) -> Program:
-    """The region up to its last loop."""
-    return with_open_end(region)
 
 
 def two_levels(region: Checkpoint) -> Program:
@@ -64,7 +59,7 @@ def loops_in_3(region: Checkpoint) -> Program:
 
 STRUCTURES: dict[str, Structure] = {
     "plain": plain,
-    "open_end": open_end,
+    "open_end": with_open_end,
     "two_levels": two_levels,
     "segments": segments,
     "loops_in_2": loops_in_2,
@@ -77,16 +72,10 @@ def structures_for(program: Program) -> list[str]:
     longest = max((_length(e.op) for e in _straight(program)), default=0)
     straight = [e for e in program.equations if not isinstance(e.op, Scan)]
     found = ["plain"]
-    found += ["open_end"] if any(is_product(e.op) for e in end_of(program)) else []
+    found += ["open_end"] if any(is_product(e.op) for e in end_of(program.equations)) else []
     found += ["two_levels", "segments"] if len(straight) >= LONG or longest else []
     found += ["loops_in_2"] if longest >= LONG else []
     return found + (["loops_in_3"] if longest >= LONG**2 // 4 else [])
-
-
-def end_of(program: Program) -> list[Equation]:
-    """What follows the last loop; nothing if there is none."""
-    start = after_last_loop(program.equations)
-    return program.equations[start:] if start else []
 
 
 def _straight(program: Program) -> list[Equation]:

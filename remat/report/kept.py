@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from remat.inspect.kept_groups import KeptGroup, KeptRow, title_text
 from remat.report.measurement import count_text
+from remat.report.text import counted
 from remat.report.width import WIDTH, cut_left, cut_right, terminal_width
 from remat.units import bytes_text
 
@@ -259,11 +260,6 @@ def seconds_text(seconds: float) -> str:
     """A time with three digits: `1.25 ms`."""
     unit, factor = next((u, f) for u, f in UNITS if seconds * f >= 1 or u == UNITS[-1][0])
     return f"{seconds * factor:.3g} {unit}"
-
-
-def counted(count: int, noun: str) -> str:
-    """`1 value`, `2 values`."""
-    return f"{count} {noun}{'' if count == 1 else 's'}"
 
 
 def _filled(text: str, width: int) -> list[str]:

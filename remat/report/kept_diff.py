@@ -6,7 +6,7 @@ import textwrap
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from remat.report.kept import counted
+from remat.report.text import counted
 from remat.report.width import WIDTH, cut_left, cut_right, wrapped
 from remat.units import bytes_text
 

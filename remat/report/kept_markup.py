@@ -10,7 +10,6 @@ from remat.inspect.kept_groups import KeptGroup, title_text
 from remat.report.kept import (
     Cells,
     cells_of,
-    counted,
     footer,
     head_of,
     legend,
@@ -19,6 +18,7 @@ from remat.report.kept import (
     usual_reason,
 )
 from remat.report.markdown import markdown_report, markdown_table
+from remat.report.text import counted
 from remat.units import bytes_text
 
 if TYPE_CHECKING:

@@ -46,7 +46,7 @@ def residual_lines(residuals: Residuals) -> str:
 def total_lines(residuals: Residuals) -> list[str]:
     """What the residuals add up to: new memory apart from what the caller holds anyway."""
     new = [r for r in residuals if r.is_new]
-    lines = ["", f"total: {bytes_text(residuals.new_bytes)} kept for the backward pass in {_count(len(new), 'value')}"]
+    lines = ["", f"total: {bytes_text(residuals.new_bytes)} kept for the backward pass in {counted(len(new), 'value')}"]
     if residuals.offloaded_bytes:
         lines.append(f"  of these {bytes_text(residuals.offloaded_bytes)} in host memory (planned)")
     held = residuals.total_bytes - residuals.new_bytes
@@ -59,8 +59,9 @@ def total_lines(residuals: Residuals) -> list[str]:
     return lines
 
 
-def _count(n: int, noun: str) -> str:
-    return f"{n} {noun}{'' if n == 1 else 's'}"
+def counted(count: int, noun: str) -> str:
+    """`1 value`, `2 values`."""
+    return f"{count} {noun}{'' if count == 1 else 's'}"
 
 
 def side_by_side(report: ForwardBackward, width: int | None = None) -> str:

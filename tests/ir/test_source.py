@@ -41,7 +41,7 @@ def test_sources_inside_nested_programs_are_the_inner_lines() -> None:
 
 def test_places_are_short() -> None:
     assert Position("/a/b/model.py", 12, 3, "Net.attend").short == "model.py:12 (attend)"
-    assert Position("/tmp/ipykernel_12/345.py", 7, 3, "attend").short == "cell:7 (attend)"
+    assert Position("ipykernel_12/345.py", 7, 3, "attend").short == "cell:7 (attend)"
     assert NOWHERE.short == ""
 
 

@@ -9,6 +9,10 @@ import pytest
 
 import remat
 from remat import policies
+from remat.inspect.plan import region_of
+from remat.inspect.planned import Loss
+from remat.planning.frontier import Frontier
+from remat.targets.current import use_target
 
 KIB = 1024
 W = [jnp.sin(jnp.arange(64.0 * 64).reshape(64, 64) + i) / 8 for i in range(6)]
@@ -322,27 +326,14 @@ def test_a_refused_plan_is_replaced(monkeypatch):
 
 def test_plans_are_for_the_target_that_they_were_asked_for():
     """They are worked out when they are needed, where another target may be current."""
-    from remat.inspect.plan import region_of
-    from remat.inspect.planned import Loss
-    from remat.planning.frontier import frontier_of
-    from remat.targets.current import use_target
-
     region = region_of(Loss.of("test", layers, (W, X), {}, 0))
     with use_target("tpu:v5e:2x2"):
-        there = frontier_of(*region)
-        expected = frontier_of(*region).tried
+        there = Frontier(*region)
+        expected, saved = Frontier(*region).tried, Frontier(*region).within_saved(10**6)
     assert there.tried == expected
-    assert there.within_saved(10**6) == frontier_of_saved(region, "tpu:v5e:2x2")
+    assert there.within_saved(10**6) == saved
     with use_target("gpu:H100"):
-        assert frontier_of(*region).tried != expected
-
-
-def frontier_of_saved(region, target):
-    from remat.planning.frontier import frontier_of
-    from remat.targets.current import use_target
-
-    with use_target(target):
-        return frontier_of(*region).within_saved(10**6)
+        assert Frontier(*region).tried != expected
 
 
 @pytest.mark.parametrize("key", [jax.random.key(3), jax.random.key(3, impl="rbg"), jax.random.PRNGKey(3)])
